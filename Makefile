@@ -1,0 +1,101 @@
+# mm3. Targets for people: all demo test install clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
+CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+BUILD   ?= build
+PREFIX  ?= /usr/local
+DESTDIR ?=
+OPT     ?= -O3
+SAN     ?=
+VERSION := $(shell sed -n 's/^\#define MM3_VERSION "\(.*\)"/\1/p' include/mm3.h)
+ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
+
+PKGS := jansson libpcre2-8 libutf8proc
+WARN := -std=c17 -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
+# -ffp-contract=off: a row's bits must not depend on what the compiler fused. Never -ffast-math (docs/numerics.md).
+# MM3_SRC_ID: a hash of each source is not needed yet; -fvisibility=hidden keeps the shared library to MM3_API.
+ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -fopenmp -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
+             $(SAN) $(shell pkg-config --cflags $(PKGS)) $(CFLAGS)
+ALL_LIBS   = $(SAN) -fopenmp $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
+
+# Instruction sets by file name, so that one binary serves every machine; left out on other architectures.
+ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx512vbmi -mprefer-vector-width=512
+ISA_amx    := $(ISA_avx512) -mamx-tile -mamx-bf16
+isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))
+
+LIB_SRC := $(wildcard $(addprefix src/,$(addsuffix /*.c,base mx device comm ops kernels kernels/cpu tune model text forward engine bench)))
+ifneq ($(ARCH),x86_64)
+LIB_SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(LIB_SRC))
+endif
+CLI_SRC  := $(wildcard src/cli/*.c)
+TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
+TEST_LIB := $(wildcard tests/support/*.c)
+LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
+CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
+TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
+
+.PHONY: all deps demo test check-layers install uninstall clean format lint tests
+all: $(BUILD)/mm3 $(BUILD)/libmm3.a
+
+deps:
+	@scripts/install-deps
+
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) $(call isa,$<) -MMD -MP -c $< -o $@
+
+$(BUILD)/libmm3.a: $(LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+
+$(BUILD)/libmm3.so.$(VERSION): $(LIB_OBJ)
+	$(CC) -shared -Wl,-soname,libmm3.so.0 -o $@ $^ $(ALL_LIBS)
+
+$(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
+	$(CC) -o $@ $(CLI_OBJ) $(BUILD)/libmm3.a $(ALL_LIBS)
+
+$(BUILD)/tests/%: tests/%.c $(TEST_LIB) $(BUILD)/libmm3.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -MF $@.d $< $(TEST_LIB) $(BUILD)/libmm3.a -o $@ $(ALL_LIBS) -lcmocka
+
+tests: $(TEST_BIN)
+
+# Sub-makes, so that freshly installed packages are seen by pkg-config.
+demo: deps
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) all
+	@MM3=$(BUILD)/mm3 scripts/demo
+
+test: deps
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
+	@BUILD=$(BUILD) tests/run
+
+$(BUILD)/mm3.pc: mm3.pc.in include/mm3.h
+	@mkdir -p $(@D)
+	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
+
+install: all $(BUILD)/libmm3.so.$(VERSION) $(BUILD)/mm3.pc
+	install -D -m 755 $(BUILD)/mm3 $(DESTDIR)$(PREFIX)/bin/mm3
+	install -D -m 644 include/mm3.h $(DESTDIR)$(PREFIX)/include/mm3.h
+	install -D -m 644 $(BUILD)/libmm3.a $(DESTDIR)$(PREFIX)/lib/libmm3.a
+	install -D -m 755 $(BUILD)/libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmm3.so.$(VERSION)
+	ln -sf libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmm3.so.0
+	ln -sf libmm3.so.0 $(DESTDIR)$(PREFIX)/lib/libmm3.so
+	install -D -m 644 $(BUILD)/mm3.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc
+
+uninstall:
+	rm -f $(DESTDIR)$(PREFIX)/bin/mm3 $(DESTDIR)$(PREFIX)/include/mm3.h $(DESTDIR)$(PREFIX)/lib/libmm3.* \
+	      $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc
+
+clean:
+	rm -rf $(BUILD)
+
+FORMATTED := $(shell git ls-files '*.c' '*.h' 2>/dev/null)
+format:
+	clang-format -i $(FORMATTED)
+
+lint:
+	@scripts/lint
+
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d)

@@ -1,0 +1,94 @@
+/* JSON through jansson: strict parsing, and members with checks and errors that name them. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+
+mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const char *what)
+{
+    json_error_t e;
+    *out = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    if (*out) return MM3_OK;
+    if (json_error_code(&e) == json_error_out_of_memory)
+        return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "%s: out of memory while reading JSON", what);
+    return mm3_fail(MM3_ERR_FORMAT, MM3_HERE, "%s: not valid JSON at line %d column %d: %s", what, e.line, e.column,
+                    e.text);
+}
+
+mm3_status mm3_json_load(json_t **out, const char *path)
+{
+    mm3_file *f = NULL;
+    mm3_status st;
+    *out = NULL;
+    MM3_TRY(mm3_file_open(&f, path));
+    st = mm3_json_parse(out, (const char *)f->data, f->n_bytes, path);
+    mm3_file_close(&f);
+    return st;
+}
+
+static mm3_status missing(const char *key, const char *what)
+{
+    return mm3_fail(MM3_ERR_FORMAT, MM3_HERE, "%s: \"%s\" is missing", what, key);
+}
+
+static mm3_status wrong_type(const char *key, const char *what, const char *wanted)
+{
+    return mm3_fail(MM3_ERR_FORMAT, MM3_HERE, "%s: \"%s\" must be %s", what, key, wanted);
+}
+
+mm3_status mm3_json_int(const json_t *object, const char *key, const char *what, int64_t low, int64_t high,
+                        bool has_default, int64_t fallback, int64_t *out)
+{
+    const json_t *v = json_object_get(object, key);
+    double d;
+    if (!v || (json_is_null(v) && has_default)) {
+        *out = fallback;
+        return has_default ? MM3_OK : missing(key, what);
+    }
+    if (!json_is_number(v)) return wrong_type(key, what, "a whole number");
+    d = json_number_value(v);
+    if (json_is_real(v) && d != floor(d)) return wrong_type(key, what, "a whole number");
+    MM3_CHECK(d >= (double)low && d <= (double)high, MM3_ERR_FORMAT, "%s: \"%s\" is %.17g; expected %lld to %lld", what,
+              key, d, (long long)low, (long long)high);
+    *out = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)d;
+    return MM3_OK;
+}
+
+mm3_status mm3_json_double(const json_t *object, const char *key, const char *what, bool has_default, double fallback,
+                           double *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || (json_is_null(v) && has_default)) {
+        *out = fallback;
+        return has_default ? MM3_OK : missing(key, what);
+    }
+    if (!json_is_number(v)) return wrong_type(key, what, "a number");
+    *out = json_number_value(v);
+    return MM3_OK;
+}
+
+mm3_status mm3_json_bool(const json_t *object, const char *key, const char *what, bool has_default, bool fallback,
+                         bool *out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || (json_is_null(v) && has_default)) {
+        *out = fallback;
+        return has_default ? MM3_OK : missing(key, what);
+    }
+    if (!json_is_boolean(v)) return wrong_type(key, what, "true or false");
+    *out = json_is_true(v);
+    return MM3_OK;
+}
+
+mm3_status mm3_json_string(const json_t *object, const char *key, const char *what, bool has_default,
+                           const char *fallback, const char **out)
+{
+    const json_t *v = json_object_get(object, key);
+    if (!v || (json_is_null(v) && has_default)) {
+        *out = fallback;
+        return has_default ? MM3_OK : missing(key, what);
+    }
+    if (!json_is_string(v)) return wrong_type(key, what, "a string");
+    *out = json_string_value(v);
+    return MM3_OK;
+}

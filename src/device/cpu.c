@@ -1,0 +1,139 @@
+/* The CPU device: what the processor can do, and calls on all its threads. */
+#include <omp.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "device/device.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+struct mm3_device {
+    mm3_device_info info;
+};
+
+#if defined(__x86_64__)
+static uint64_t xcr0(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return (uint64_t)high << 32 | low;
+}
+
+/* AMX tiles are 8 KiB of state per thread: Linux grants them on request. */
+static bool request_amx(void)
+{
+    enum { REQUEST_XCOMP_PERMISSION = 0x1023, TILE_DATA = 18 };
+    return syscall(SYS_arch_prctl, REQUEST_XCOMP_PERMISSION, TILE_DATA) == 0;
+}
+
+static unsigned find_features(void)
+{
+    unsigned a, b, c, d, f = 0, b7, c7, d7, a71;
+    uint64_t x;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & bit_OSXSAVE)) return 0;
+    x = xcr0();
+    if (!__get_cpuid_count(7, 0, &a, &b7, &c7, &d7)) return 0;
+    if ((x & 0x6) == 0x6 && (b7 & bit_AVX2) && (c & bit_FMA) && (c & bit_F16C) && (b7 & bit_BMI2)) f |= MM3_CPU_AVX2;
+    if ((f & MM3_CPU_AVX2) && (x & 0xE0) == 0xE0 && (b7 & bit_AVX512F) && (b7 & bit_AVX512BW) && (b7 & bit_AVX512DQ) &&
+        (b7 & bit_AVX512VL)) {
+        f |= MM3_CPU_AVX512;
+        if (c7 & bit_AVX512VBMI) f |= MM3_CPU_AVX512_VBMI;
+        if (__get_cpuid_count(7, 1, &a71, &b, &c, &d) && (a71 & (1u << 5))) f |= MM3_CPU_AVX512_BF16;
+        if ((d7 & (1u << 22)) && (d7 & (1u << 24)) && (x & 0x60000) == 0x60000 && request_amx()) f |= MM3_CPU_AMX_BF16;
+    }
+    return f;
+}
+#else
+static unsigned find_features(void) { return 0; }
+#endif
+
+static void find_name(char *name, size_t n)
+{
+    FILE *f = fopen("/proc/cpuinfo", "r");
+    char line[256];
+    snprintf(name, n, "unknown processor");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) == 0 && colon) {
+            colon[strcspn(colon, "\n")] = 0;
+            snprintf(name, n, "%.*s", (int)n - 1, colon + 2);
+            break;
+        }
+    }
+    if (f) fclose(f);
+}
+
+static size_t find_last_cache(void)
+{
+    static const int level[] = { _SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE };
+    for (int i = 0; i < MM3_COUNT(level); i++) {
+        long n = sysconf(level[i]);
+        if (n > 0) return (size_t)n;
+    }
+    return (size_t)32 << 20;
+}
+
+static int find_cores(void)
+{
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0 && CPU_COUNT(&set) > 0) return CPU_COUNT(&set);
+    return 1;
+}
+
+mm3_status mm3_device_open(mm3_device **out, int n_threads)
+{
+    mm3_device *d;
+    *out = NULL;
+    MM3_CHECK(n_threads >= 0 && n_threads <= 1024, MM3_ERR_ARG, "%d threads: use 1 to 1024, or 0 for one per core",
+              n_threads);
+    d = mm3_calloc(1, sizeof *d);
+    MM3_CHECK(d, MM3_ERR_NOMEM, "out of memory for the device");
+    d->info.kind = "cpu";
+    d->info.n_threads = n_threads ? n_threads : find_cores();
+    d->info.features = find_features();
+    d->info.last_cache_bytes = find_last_cache();
+    d->info.memory_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    find_name(d->info.name, sizeof d->info.name);
+    *out = d;
+    return MM3_OK;
+}
+
+void mm3_device_close(mm3_device **device)
+{
+    if (!device || !*device) return;
+    mm3_free(*device);
+    *device = NULL;
+}
+
+const mm3_device_info *mm3_device_info_of(const mm3_device *device) { return &device->info; }
+
+void mm3_device_features_text(unsigned features, char *text, size_t n)
+{
+    static const char *const name[] = { "avx2", "avx512", "avx512_bf16", "avx512_vbmi", "amx_bf16" };
+    size_t at = 0;
+    text[0] = 0;
+    for (int i = 0; i < MM3_COUNT(name); i++)
+        if ((features >> i & 1) && at < n) at += (size_t)snprintf(text + at, n - at, "%s%s", at ? " " : "", name[i]);
+}
+
+void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls)
+{
+    int n_threads = device->info.n_threads;
+    if (n_threads == 1) {
+        for (int i = 0; i < n_calls; i++) calls[i].run(&calls[i], 0, 1);
+        return;
+    }
+#pragma omp parallel num_threads(n_threads)
+    {
+        int i_thread = omp_get_thread_num(), n = omp_get_num_threads();
+        for (int i = 0; i < n_calls; i++) {
+            calls[i].run(&calls[i], i_thread, n);
+#pragma omp barrier
+        }
+    }
+}

@@ -1,0 +1,48 @@
+/* device: where calls run. Properties, memory, and the one way a kernel is entered.
+ * Knows no operation and no candidate. The CPU device is cpu.c. Read next: ops/ops.h. */
+#ifndef MM3_DEVICE_H
+#define MM3_DEVICE_H
+
+#include "base/base.h"
+
+typedef struct mm3_device mm3_device;
+
+/* What the processor reports and the operating system allows. */
+typedef enum mm3_cpu_feature {
+    MM3_CPU_AVX2 = 1 << 0,        /* AVX2, FMA, F16C */
+    MM3_CPU_AVX512 = 1 << 1,      /* F, BW, DQ, VL */
+    MM3_CPU_AVX512_BF16 = 1 << 2, /* vdpbf16ps */
+    MM3_CPU_AVX512_VBMI = 1 << 3, /* vpermi2b */
+    MM3_CPU_AMX_BF16 = 1 << 4     /* tiles, with the kernel's permission to use them */
+} mm3_cpu_feature;
+
+typedef struct mm3_device_info {
+    const char *kind; /* "cpu" */
+    char name[96];    /* "Intel(R) Xeon(R) Processor" */
+    int n_threads;
+    unsigned features;       /* mm3_cpu_feature bits */
+    size_t last_cache_bytes; /* as the system reports it; 32 MiB where it does not */
+    size_t memory_bytes;     /* physical memory */
+} mm3_device_info;
+
+/*   n_threads  0: one per core this process may use */
+MM3_MUST_USE mm3_status mm3_device_open(mm3_device **out, int n_threads);
+void mm3_device_close(mm3_device **device);
+const mm3_device_info *mm3_device_info_of(const mm3_device *device);
+/* "avx2 avx512 avx512_bf16 ..." for people; into text[n]. */
+void mm3_device_features_text(unsigned features, char *text, size_t n);
+
+/* One bound call: a kernel's phase with its operation, ready to run. The pointers are borrowed. */
+typedef struct mm3_call mm3_call;
+typedef void mm3_run(const mm3_call *call, int i_thread, int n_threads);
+struct mm3_call {
+    mm3_run *run;
+    const void *op;     /* the operation's contract struct */
+    const void *tactic; /* mm3_tactic of the candidate, or NULL */
+    void *scratch;      /* as large as the candidate asked for, shared by all threads and phases; or NULL */
+};
+
+/* Run calls in order on all threads, one parallel region, with a barrier after each call; returns when done. */
+void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls);
+
+#endif

@@ -1,0 +1,19 @@
+/* Every candidate: KERNEL(op, device, name), native first (it accepts everything: the fallback and the yardstick),
+ * then challengers; a tie goes to the earlier line. No include guard: included with KERNEL defined.
+ * A line names the constant mm3__<op>_<device>_<name>, defined in kernels/<device>/<op>_<name>.c. */
+KERNEL(embed, cpu, native)
+KERNEL(rope_angles, cpu, native)
+KERNEL(add_rmsnorm, cpu, native)
+KERNEL(quantize, cpu, native)
+KERNEL(add_rmsnorm_quantize, cpu, split)
+KERNEL(linear, cpu, native)
+KERNEL(qk_norm_rope, cpu, native)
+KERNEL(index_select, cpu, native)
+KERNEL(attention, cpu, native)
+KERNEL(swiglu, cpu, native)
+KERNEL(swiglu_quantize, cpu, split)
+KERNEL(router, cpu, native)
+KERNEL(moe_linear, cpu, native)
+KERNEL(moe_sum, cpu, native)
+KERNEL(gather, cpu, native)
+KERNEL(sample, cpu, native)
