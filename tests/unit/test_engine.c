@@ -334,7 +334,7 @@ static void test_pages(void **state)
     int n_new;
     (void)state;
     o.max_batch = 2;
-    o.kv_gb = 3 * 128 * (6.0 * 2 * 2 * 128 * 4 + 4 * 128 * 4) * 1e-9; /* three pages of tiny-m3 */
+    o.kv_gb = 3.01 * 128 * (6.0 * 2 * 2 * 128 * 4 + 4 * 128 * 4) * 1e-9; /* three pages of tiny-m3 */
     e = open_tiny(o);
     assert_int_equal(mm3_session_open(&a, e), MM3_OK);
     assert_int_equal(mm3_session_open(&b, e), MM3_OK);
