@@ -159,6 +159,7 @@ static mm3_status read_rope(const reader *r)
     const json_t *t = r->text;
     double theta = 0, factor = 0, v;
     bool has_dim = has(t, "rotary_dim");
+    char what[560];
     if (has(t, "rope_theta")) MM3_TRY(get_real(t, "rope_theta", r->text_what, 0, &theta));
     if (has(t, "partial_rotary_factor")) MM3_TRY(get_real(t, "partial_rotary_factor", r->text_what, 0, &factor));
     for (int i = 0; i < MM3_COUNT(object_key); i++) {
@@ -166,16 +167,16 @@ static mm3_status read_rope(const reader *r)
         if (!o || json_is_null(o)) continue;
         MM3_CHECK(json_is_object(o), MM3_ERR_FORMAT, "%s: \"%s\" must be an object or null", r->text_what,
                   object_key[i]);
-        for (int k = 0; k < MM3_COUNT(type_key); k++)
-            MM3_TRY(need_string(o, type_key[k], object_key[i], true, "default"));
+        snprintf(what, sizeof what, "%s: %s", r->text_what, object_key[i]);
+        for (int k = 0; k < MM3_COUNT(type_key); k++) MM3_TRY(need_string(o, type_key[k], what, true, "default"));
         if (has(o, "rope_theta")) {
-            MM3_TRY(get_real(o, "rope_theta", object_key[i], 0, &v));
+            MM3_TRY(get_real(o, "rope_theta", what, 0, &v));
             MM3_CHECK(theta == 0 || theta == v, MM3_ERR_FORMAT, "%s: \"rope_theta\" is %g and %g: they must agree",
                       r->text_what, theta, v);
             theta = v;
         }
         if (has(o, "partial_rotary_factor")) {
-            MM3_TRY(get_real(o, "partial_rotary_factor", object_key[i], 0, &v));
+            MM3_TRY(get_real(o, "partial_rotary_factor", what, 0, &v));
             MM3_CHECK(factor == 0 || factor == v, MM3_ERR_FORMAT,
                       "%s: \"partial_rotary_factor\" is %g and %g: they must agree", r->text_what, factor, v);
             factor = v;
