@@ -1,3 +1,4 @@
+# shellcheck shell=bash disable=SC2034
 # For test scripts: TAP lines, and runs of the program. Source it from the repository's root:
 #   . tests/cli/lib.sh        ... checks ...        finish
 : "${BUILD:=build}" "${MM3:=$PWD/$BUILD/mm3}"
