@@ -17,6 +17,7 @@ static mm3_status check_options(const mm3_options *o)
               MAX_CHUNK, DEFAULT_CHUNK);
     MM3_CHECK(o->context >= 0, MM3_ERR_ARG, "context %d: it can't be negative", o->context);
     MM3_CHECK(o->kv_gb >= 0 && isfinite(o->kv_gb), MM3_ERR_ARG, "kv_gb %g: it can't be negative", o->kv_gb);
+    MM3_CHECK(o->n_token >= 0, MM3_ERR_ARG, "n_token %d: it can't be negative", o->n_token);
     MM3_CHECK(!o->kv_dtype || strcmp(o->kv_dtype, "f32") == 0 || strcmp(o->kv_dtype, "bf16") == 0, MM3_ERR_ARG,
               "kv_dtype '%s': use f32 or bf16", o->kv_dtype);
     MM3_CHECK(!o->tune || strcmp(o->tune, "off") == 0, MM3_ERR_UNSUPPORTED,
@@ -116,6 +117,7 @@ mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options)
                                 .max_pages = (e->context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS,
                                 .n_pages = e->n_pages };
     MM3_GOTO(mm3_forward_open(&e->forward, e->model, &fo));
+    if (options->n_token) mm3_forward_set_n_token(e->forward, options->n_token);
     MM3_GOTO(mm3_eager_open(&e->recorder, e->device, e->pins));
     e->running = mm3_calloc((size_t)e->max_batch, sizeof *e->running);
     e->slot_of_row = mm3_calloc((size_t)e->max_batch, sizeof *e->slot_of_row);

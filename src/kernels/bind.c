@@ -15,8 +15,9 @@ static mm3_status append(const mm3_device_info *device, mm3_op_id op, const void
                         text, why);
     }
     for (int i = 0; k->phase[i]; i++)
-        calls[(*n_calls)++] =
-            (mm3_call){ .run = k->phase[i], .op = contract, .tactic = choice->tactic, .scratch = scratch };
+        calls[(*n_calls)++] = (mm3_call){
+            .run = k->phase[i], .op = contract, .tactic = choice->tactic, .scratch = scratch, .waits = true
+        };
     return MM3_OK;
 }
 
