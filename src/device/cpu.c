@@ -210,4 +210,10 @@ mm3_status mm3_graph_append(mm3_graph *graph, const mm3_call *call)
 
 int mm3_graph_length(const mm3_graph *graph) { return graph->n; }
 const mm3_call *mm3_graph_call(const mm3_graph *graph, int i) { return &graph->call[i]; }
+
+void mm3_graph_set_scratch(mm3_graph *graph, void *scratch)
+{
+    for (int i = 0; i < graph->n; i++) graph->call[i].scratch = scratch;
+}
+
 void mm3_graph_replay(mm3_graph *graph) { mm3_device_run(graph->device, graph->call, graph->n); }

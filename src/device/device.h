@@ -55,6 +55,8 @@ void mm3_graph_close(mm3_graph **graph);
 MM3_MUST_USE mm3_status mm3_graph_append(mm3_graph *graph, const mm3_call *call);
 int mm3_graph_length(const mm3_graph *graph);
 const mm3_call *mm3_graph_call(const mm3_graph *graph, int i);
+/* Point every call's scratch to one area. */
+void mm3_graph_set_scratch(mm3_graph *graph, void *scratch);
 void mm3_graph_replay(mm3_graph *graph);
 
 #endif

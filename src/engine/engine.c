@@ -118,7 +118,7 @@ mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options)
                                 .n_pages = e->n_pages };
     MM3_GOTO(mm3_forward_open(&e->forward, e->model, &fo));
     if (options->n_token) mm3_forward_set_n_token(e->forward, options->n_token);
-    MM3_GOTO(mm3_eager_open(&e->recorder, e->device, e->pins));
+    MM3_GOTO(mm3_eager_open(&e->recorder, e->device, mm3_choose_native, e->pins));
     e->running = mm3_calloc((size_t)e->max_batch, sizeof *e->running);
     e->slot_of_row = mm3_calloc((size_t)e->max_batch, sizeof *e->slot_of_row);
     e->free_page = mm3_calloc((size_t)e->n_pages, sizeof *e->free_page);

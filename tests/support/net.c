@@ -39,7 +39,7 @@ mm3_status net_open(net *n, const char *dir, mm3_numerics numerics, int max_rows
                                         .max_pages = max_pages,
                                         .n_pages = n_slots * max_pages };
     MM3_TRY(mm3_forward_open(&n->forward, n->model, &n->options));
-    MM3_TRY(mm3_eager_open(&n->watch.eager, n->device, n->pins));
+    MM3_TRY(mm3_eager_open(&n->watch.eager, n->device, mm3_choose_native, n->pins));
     n->watch.base.issue = watch_issue;
     n->watch.hidden_size = n->model->config.hidden_size;
     n->watch.hidden = mm3_calloc((size_t)(n->model->config.n_layers + 1) * (size_t)n->watch.hidden_size, sizeof(float));
