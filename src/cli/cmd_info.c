@@ -178,6 +178,7 @@ int cmd_info(int argc, char **argv)
         { .kind = CLI_HEADING, .help = "without -m: the machine and its candidates alone" },
     };
     mm3_device *device = NULL;
+    mm3_pins *pins = NULL; /* only checked: nothing runs */
     report *r;
     mm3_status st;
     int status = cli_parse(argc, argv, options, MM3_COUNT(options), &with, 0);
@@ -186,6 +187,7 @@ int cmd_info(int argc, char **argv)
     r->options = with.options;
     st = mm3_device_open(&device, r->options.n_threads);
     if (st == MM3_OK) r->device = mm3_device_info_of(device);
+    if (st == MM3_OK && r->options.backend) st = mm3_pins_parse(&pins, r->options.backend, r->device->kind);
     if (st == MM3_OK && r->options.model_dir) st = mm3_model_open(&r->model, r->options.model_dir);
     if (st == MM3_OK) st = fill(r);
     if (st != MM3_OK)
@@ -196,6 +198,7 @@ int cmd_info(int argc, char **argv)
         print_text(r);
         status = CLI_DONE;
     }
+    mm3_pins_free(&pins);
     mm3_model_close(&r->model);
     mm3_device_close(&device);
     mm3_free(r);

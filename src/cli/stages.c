@@ -1,51 +1,32 @@
-/* A recorder that asks candidates instead of running them, and MiniMax-M3's sizes without its weights. */
+/* Collects the stages of a model's steps and asks the candidates; and MiniMax-M3's sizes without its weights. */
 #include <stdio.h>
 #include <string.h>
 
 #include "cli/stages.h"
 
-typedef struct asker {
-    mm3_recorder base;
-    const mm3_device_info *device;
-    cli_survey *survey;
-} asker;
-
-static void add_reason(cli_candidate *c, const mm3_key *key, const char *why)
+static void add_reason(cli_candidate *c, const char *key, const char *why)
 {
     for (int i = 0; i < c->n_reasons; i++)
         if (strcmp(c->reason[i], why) == 0) return;
     if (c->n_reasons == CLI_MAX_REASONS) return;
     snprintf(c->reason[c->n_reasons], sizeof c->reason[0], "%s", why);
-    mm3_key_text(key, c->stage[c->n_reasons++], sizeof c->stage[0]);
+    snprintf(c->stage[c->n_reasons++], sizeof c->stage[0], "%s", key);
 }
 
 /* A stage is taken if any tactic takes it; the reason is the default tactic's. */
-static void ask(asker *a, cli_candidate *c, const void *contract)
+static void ask(cli_candidate *c, const mm3_device_info *device, const mm3_stage *stage)
 {
     const mm3_kernel *k = c->kernel;
-    mm3_key key = { .op = k->op };
     const char *why = NULL;
     for (int i = k->n_tactics - 1; i >= 0; i--) {
-        why = k->refuses ? k->refuses(a->device, contract, &k->tactics[i]) : NULL;
+        why = k->refuses ? k->refuses(device, stage->contract[0], &k->tactics[i]) : NULL;
         if (!why) {
             c->n_accepted++;
             return;
         }
     }
     c->n_refused++;
-    mm3_op_info_of(k->op)->key(contract, &key);
-    add_reason(c, &key, why ? why : "it has no tactic");
-}
-
-static mm3_status issue(mm3_recorder *self, mm3_op_id op, const void *contract)
-{
-    asker *a = (asker *)self;
-    const mm3_op_info *info = mm3_op_info_of(op);
-    mm3_part parts[MM3_MAX_PARTS];
-    int n_parts = info->split ? info->split(contract, parts) : 0;
-    for (int i = 0; i < a->survey->n[op]; i++) ask(a, &a->survey->candidate[op][i], contract);
-    for (int i = 0; i < n_parts; i++) MM3_TRY(issue(self, parts[i].op, parts[i].u.bytes));
-    return MM3_OK;
+    add_reason(c, stage->key, why ? why : "it has no tactic");
 }
 
 /* MiniMax-M3 cut to one layer of each kind: dense, and sparse with experts. */
@@ -114,7 +95,9 @@ mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, cons
                             mm3_numerics numerics, mm3_dtype kv_type, int max_batch, int chunk, int context)
 {
     mm3_status st = MM3_OK;
-    asker a = { .base = { .issue = issue }, .device = device, .survey = out };
+    mm3_recorder *collect = NULL;
+    const mm3_stage *stage;
+    int n_stages = 0;
     sizes *m3 = NULL;
     mm3_forward *forward = NULL;
     mm3_forward_options o = { .numerics = numerics,
@@ -141,9 +124,14 @@ mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, cons
     }
     MM3_GOTO(mm3_forward_open(&forward, model, &o));
     out->step_buffer_bytes = mm3_forward_step_buffer_bytes(forward);
-    MM3_GOTO(mm3_forward_issue(forward, &a.base, &decode));
-    MM3_GOTO(mm3_forward_issue(forward, &a.base, &prefill));
+    MM3_GOTO(mm3_collect_open(&collect));
+    MM3_GOTO(mm3_forward_issue(forward, collect, &decode));
+    MM3_GOTO(mm3_forward_issue(forward, collect, &prefill));
+    stage = mm3_collect_stages(collect, &n_stages);
+    for (int s = 0; s < n_stages; s++)
+        for (int i = 0; i < out->n[stage[s].op]; i++) ask(&out->candidate[stage[s].op][i], device, &stage[s]);
 done:
+    mm3_collect_close(&collect);
     mm3_forward_close(&forward);
     mm3_free(m3);
     return st;

@@ -1,5 +1,5 @@
 /* stages: which candidates would take the stages of a model's steps on this machine, and why others would not.
- * Runs nothing: the network is issued to a recorder that only asks. */
+ * Runs nothing. */
 #ifndef MM3_CLI_STAGES_H
 #define MM3_CLI_STAGES_H
 
