@@ -117,6 +117,8 @@ int cli_open_engine(mm3_engine **out, cli_engine *engine)
     *out = NULL;
     engine->options.model_dir = cli_model_dir(engine->options.model_dir);
     if (!engine->options.model_dir) return CLI_USAGE;
+    if (!cli_model_has(engine->options.model_dir, "config.json"))
+        return cli_error("%s has no config.json: give -m the folder of a checkpoint", engine->options.model_dir);
     return mm3_engine_open(out, &engine->options) == MM3_OK ? CLI_GO : cli_failed();
 }
 

@@ -41,7 +41,7 @@ typedef struct cli_option {
     char letter;      /* short, or 0 */
     cli_kind kind;
     void *to;         /* where the value goes; untouched unless the option is given */
-    const char *arg;  /* "N", "FILE", or the words of a CLI_WORD: "on|off" */
+    const char *arg;  /* "N", "FILE", or the words of a CLI_WORD: "on|off", "MODE:on|off" */
     const char *help; /* one line, or NULL */
     double low, high;
 } cli_option;

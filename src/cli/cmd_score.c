@@ -85,9 +85,9 @@ int cmd_score(int argc, char **argv)
     const char *file = NULL;
     bool json = false;
     const cli_option options[] = {
-        { "ids", 0, CLI_TEXT, &file, "FILE", "token ids, apart by blanks or commas; -: standard input", 0, 0 },
-        { "last", 0, CLI_INT, &s.n_last, "K", "with --json: logits of the last K positions (default 1)", 0, 1 << 30 },
-        { "json", 0, CLI_FLAG, &json, NULL, "n, nll (mean over tokens 2..n) and raw logits as JSON", 0, 0 },
+        { "ids", 0, CLI_TEXT, &file, "FILE", "token ids, by blanks or commas; -: standard input", 0, 0 },
+        { "last", 0, CLI_INT, &s.n_last, "K", "with --json: logits of the last K tokens (default 1)", 0, 1 << 30 },
+        { "json", 0, CLI_FLAG, &json, NULL, "n, nll (mean over tokens 2..n), raw logits as JSON", 0, 0 },
     };
     mm3_engine *engine = NULL;
     int32_t *ids = NULL;

@@ -7,7 +7,7 @@
 
 static const cli_command commands[] = {
     { "generate", cmd_generate, "continue a text, or answer one message",
-      "[-m DIR] (-p TEXT | --ids FILE | --chat TEXT) [-n N] [options]" },
+      "(-p TEXT | --ids FILE | --chat TEXT) [-m DIR] [-n N] ..." },
     { "chat", cmd_chat, "a conversation in the terminal", "[-m DIR] [options]" },
     { "score", cmd_score, "log-likelihood and logits of given tokens", "[-m DIR] --ids FILE [--last K] [options]" },
     { "tokenize", cmd_tokenize, "text to token ids and back",

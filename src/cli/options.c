@@ -11,31 +11,29 @@ static void engine_table(cli_engine *e, const char **tune, cli_option *out)
 {
     const cli_option table[N_ENGINE] = {
         { "model", 'm', CLI_TEXT, &e->options.model_dir, "DIR",
-          "folder with config.json and the shards; else $MM3_MODEL, else\nmodels/tiny-m3", 0, 0 },
+          "folder with config.json and the shards; else\n$MM3_MODEL, else models/tiny-m3", 0, 0 },
         { "numerics", 0, CLI_WORD, &e->numerics, "w8a8|w8a16",
-          "w8a8: rows are quantized to MXFP8 before every MXFP8 linear,\nas the checkpoint means it (default); w8a16: "
-          "rows stay FP32",
+          "w8a8 (default): rows become MXFP8 before every MXFP8\nlinear, as the checkpoint means it; w8a16: they stay\nFP32",
           0, 0 },
         { "threads", 0, CLI_INT, &e->options.n_threads, "N", "worker threads; 0: one per core (default)", 0, 1024 },
         { "context", 0, CLI_INT, &e->options.context, "N",
-          "tokens per sequence; 0: what the model was made for, at most\n8192 (default)", 0, 1 << 30 },
+          "tokens per sequence; 0 (default): the model's limit,\nat most 8192", 0, 1 << 30 },
         { "max-batch", 0, CLI_INT, &e->options.max_batch, "N", "sequences that decode together (default 1)", 1, 4096 },
         { "chunk", 0, CLI_INT, &e->options.chunk, "N", "tokens per prefill step; 0: 256 (default)", 0, 1 << 20 },
         { "kv-dtype", 0, CLI_WORD, &e->options.kv_dtype, "f32|bf16", "how keys and values are kept (default f32)", 0,
           0 },
         { "backend", 0, CLI_TEXT, &e->options.backend, "PINS",
-          "force candidates: OP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC],\nseveral apart by ';'; 'mm3 info' lists them", 0,
-          0 },
+          "force candidates, several apart by ';':\nOP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC] ('mm3 info')", 0, 0 },
         { "tune", 0, CLI_WORD, tune, "off", "off: native kernels and pins only (default)", 0, 0 },
     };
     memcpy(out, table, sizeof table);
 }
 
-/* "-p, --prompt TEXT" */
+/* "-p, --prompt TEXT"; of "MODE:on|off" only MODE */
 static int option_text(char *text, size_t n, const cli_option *o)
 {
     int at = o->letter ? snprintf(text, n, "-%c, --%s", o->letter, o->name) : snprintf(text, n, "--%s", o->name);
-    if (o->arg) at += snprintf(text + at, n - (size_t)at, " %s", o->arg);
+    if (o->arg) at += snprintf(text + at, n - (size_t)at, " %.*s", (int)strcspn(o->arg, ":"), o->arg);
     return at;
 }
 
@@ -102,6 +100,13 @@ static void print_help(const char *name, const cli_option *own, int n_own, const
     print_options(paragraph, n_engine + 1);
 }
 
+/* The words of "on|off" or "MODE:on|off". */
+static const char *words_of(const cli_option *o)
+{
+    const char *colon = strchr(o->arg, ':');
+    return colon ? colon + 1 : o->arg;
+}
+
 static bool is_word(const char *words, const char *s)
 {
     size_t n = strlen(s);
@@ -126,8 +131,8 @@ static int take(const char *command, const cli_option *o, const char *value)
         *(const char **)o->to = value;
         return CLI_GO;
     case CLI_WORD:
-        if (!is_word(o->arg, value))
-            return cli_usage("--%s '%s' is not one of %s: see 'mm3 %s --help'", o->name, value, o->arg, command);
+        if (!is_word(words_of(o), value))
+            return cli_usage("--%s '%s' is not one of %s: see 'mm3 %s --help'", o->name, value, words_of(o), command);
         *(const char **)o->to = value;
         return CLI_GO;
     case CLI_INT:
