@@ -102,7 +102,7 @@ mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, cons
     mm3_forward *forward = NULL;
     mm3_forward_options o = { .numerics = numerics,
                               .max_rows = MM3_MAX(chunk, max_batch),
-                              .max_logits = max_batch,
+                              .max_logits = MM3_MAX(max_batch, 64), /* as the engine makes them */
                               .kv_type = kv_type,
                               .n_slots = max_batch,
                               .max_pages = (context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS,
