@@ -162,17 +162,26 @@ LANES_INLINE void soften(const area *a, int v, float *s, int begin, int end, flo
     }
 }
 
-enum { MIX_HEADS = LANES == 4 ? 2 : 4, MIX_VECTORS = LANES == 8 ? 2 : 4 };
+enum {
+    MIX_HEADS = LANES == 4 ? 2 : 4,
+    MIX_VECTORS = LANES == 8 ? 2 : 4,
+    MIX_TOKENS = 32 /* V of so many tokens stays in the first cache while all heads of a vector use it */
+};
 
-/* y[h] += sum over t of w[t][h] * v[t], for n_h queries side by side (a constant where inlined). */
-LANES_INLINE void mix(float *y, const float *w, const float *v, int n, int n_h)
+/* y[h] += sum over t of w[t][h] * v[t], for n_h queries side by side; n_h and fetch are constants where inlined.
+ *   soon, per_token  where fetch is set: the place of the first of these tokens in memory to fetch */
+LANES_INLINE void mix(float *y, const float *w, const float *v, int n, const char *soon, int per_token, int n_h,
+                      bool fetch)
 {
+    enum { LINES = MIX_VECTORS * LANES / 16 };
     for (int d = 0; d < DIM; d += MIX_VECTORS * LANES) {
         vf sum[MIX_HEADS][MIX_VECTORS];
         for (int h = 0; h < n_h; h++)
             for (int j = 0; j < MIX_VECTORS; j++) sum[h][j] = vf_load(y + h * DIM + d + j * LANES);
         for (int t = 0; t < n; t++) {
             vf x[MIX_VECTORS];
+            for (int l = 0; fetch && l < LINES; l++)
+                __builtin_prefetch(soon + t * per_token + (d / 16 + l) * (per_token / 8), 0, 2);
             for (int j = 0; j < MIX_VECTORS; j++) x[j] = vf_load(v + t * DIM + d + j * LANES);
             for (int h = 0; h < n_h; h++) {
                 vf weight = vf_set(w[t * LANES + h]);
@@ -184,29 +193,41 @@ LANES_INLINE void mix(float *y, const float *w, const float *v, int n, int n_h)
     }
 }
 
-/* Add a vector's weighted values; a query reads V of the tokens it sees and of no others. */
-LANES_INLINE void mix_lanes(const area *a, int v, const float *w, int tile_begin, const float *values)
+/* Add a vector's weighted values; a query reads V of the tokens it sees and of no others.
+ *   w  weights of tokens `first`.. of the tile; next  fetched by the way */
+LANES_INLINE void mix_lanes(const area *a, int v, const float *w, int first, int last, const float *values, ahead next)
 {
     const float *begin = a->begin + v * LANES, *end = a->end + v * LANES;
-    for (int lane = 0; lane < LANES;) {
-        int n = (int)(end[lane] - begin[lane]), same = 1, at = (int)begin[lane];
-        float *y = a->y + (size_t)(v * LANES + lane) * DIM;
-        const float *weight = w + (at - tile_begin) * LANES + lane;
-        while (same < MIX_HEADS && lane + same < LANES && begin[lane + same] == begin[lane] &&
-               end[lane + same] == end[lane])
-            same++;
-        if (n > 0 && same == MIX_HEADS) {
-            mix(y, weight, values + at * DIM, n, MIX_HEADS);
-        } else {
-            same = 1;
-            if (n > 0) mix(y, weight, values + at * DIM, n, 1);
+    for (int t = first; t < last; t += MIX_TOKENS) {
+        bool fetch = next.at != NULL;
+        for (int lane = 0, n_h; lane < LANES; lane += n_h) {
+            int at = MM3_MAX(t, (int)begin[lane]), n = MM3_MIN(MM3_MIN(t + MIX_TOKENS, last), (int)end[lane]) - at;
+            float *y = a->y + (size_t)(v * LANES + lane) * DIM;
+            const float *weight = w + (at - first) * LANES + lane, *value = values + at * DIM;
+            const char *soon = fetch ? next.at + (ptrdiff_t)at * next.per_token : NULL;
+            for (n_h = 1; n_h < MIX_HEADS && lane + n_h < LANES; n_h++)
+                if (begin[lane + n_h] != begin[lane] || end[lane + n_h] != end[lane]) break;
+            if (n_h < MIX_HEADS) n_h = 1;
+            if (n <= 0) continue;
+            if (n_h == 1)
+                mix(y, weight, value, n, NULL, 0, 1, false);
+            else if (fetch)
+                mix(y, weight, value, n, soon, next.per_token, MIX_HEADS, true);
+            else
+                mix(y, weight, value, n, NULL, 0, MIX_HEADS, false);
+            fetch = false; /* one head group is enough */
         }
-        lane += same;
     }
 }
 
-/* All vectors that see something of a tile. k and v are the tile's first token. */
-static void attend(const area *a, int n_vectors, const float *k, const float *v, float scale)
+/* One page, as floats, and what is read after its keys and after its values. */
+typedef struct tile {
+    const float *k, *v; /* of token 0 */
+    ahead after_k, after_v;
+} tile;
+
+/* All vectors that see something of a tile. */
+static void attend(const area *a, int n_vectors, tile now, float scale)
 {
     int todo[SCORE_VECTORS], n = 0;
     for (int i = 0; i <= n_vectors; i++) {
@@ -230,12 +251,13 @@ static void attend(const area *a, int n_vectors, const float *k, const float *v,
             }
         }
         if (n == 1)
-            score_tokens(q, 1, DIM, k + begin * DIM, s, end - begin);
+            score_tokens(q, 1, DIM, now.k + begin * DIM, s, now.after_k, end - begin);
         else
-            score_tokens(q, 2, DIM, k + begin * DIM, s, end - begin);
+            score_tokens(q, 2, DIM, now.k + begin * DIM, s, now.after_k, end - begin);
         for (int j = 0; j < n; j++) {
             soften(a, todo[j], s[j], begin, end, scale);
-            mix_lanes(a, todo[j], s[j], begin, v);
+            mix_lanes(a, todo[j], s[j], begin, end, now.v, now.after_v);
+            now.after_k.at = now.after_v.at = NULL; /* fetched once */
         }
         n = 0;
     }
@@ -279,19 +301,21 @@ static void pack_queries(const area *a, const mm3_attention *op, const shape *s,
     }
 }
 
-/* K and V of one page as floats; of a BF16 cache only tokens begin..end are converted. */
-static void open_tile(const area *a, const mm3_attention *op, int slot, int page, int g, int begin, int end,
-                      const float **k, const float **v)
+/* K and V of one page; of a BF16 cache only tokens begin..end are converted.
+ *   next  the page that is read after it, or -1 */
+static tile open_tile(const area *a, const mm3_attention *op, int slot, int page, int next, int g, int begin, int end)
 {
-    const void *keys = mm3_kv_tile(&op->kv, slot, page, op->kv.k_at, g, DIM);
-    const void *values = mm3_kv_tile(&op->kv, slot, page, op->kv.v_at, g, DIM);
-    *k = keys;
-    *v = values;
-    if (op->kv.type != MM3_BF16) return;
-    lanes_widen(a->k + begin * DIM, (const uint16_t *)keys + begin * DIM, (size_t)(end - begin) * DIM);
-    lanes_widen(a->v + begin * DIM, (const uint16_t *)values + begin * DIM, (size_t)(end - begin) * DIM);
-    *k = a->k;
-    *v = a->v;
+    const void *k = mm3_kv_tile(&op->kv, slot, page, op->kv.k_at, g, DIM);
+    const void *v = mm3_kv_tile(&op->kv, slot, page, op->kv.v_at, g, DIM);
+    const void *next_k = next < 0 ? NULL : mm3_kv_tile(&op->kv, slot, next, op->kv.k_at, g, DIM);
+    const void *next_v = next < 0 ? NULL : mm3_kv_tile(&op->kv, slot, next, op->kv.v_at, g, DIM);
+    if (op->kv.type != MM3_BF16)
+        return (tile){
+            .k = k, .v = v, .after_k = { (const char *)v + begin * DIM * 4, DIM * 4 }, .after_v = { next_k, DIM * 4 }
+        };
+    lanes_widen(a->k + begin * DIM, (const uint16_t *)k + begin * DIM, (size_t)(end - begin) * DIM);
+    lanes_widen(a->v + begin * DIM, (const uint16_t *)v + begin * DIM, (size_t)(end - begin) * DIM);
+    return (tile){ .k = a->k, .v = a->v, .after_k = { next_k, DIM * 2 }, .after_v = { next_v, DIM * 2 } };
 }
 
 /* Close the current part of row r of the block: add it and start the next. */
@@ -313,7 +337,7 @@ static void run_rows(const area *a, const mm3_attention *op, const shape *s, int
     for (int r = 0; r < n_rows; r++) start_runs(&row[r], op, s, first + r, g, part);
     for (;;) {
         int page = INT32_MAX, begin = TILE, end = 0;
-        const float *k, *v;
+        cursor next = row[0];
         for (int r = 0; r < n_rows; r++)
             if (row[r].live) page = MM3_MIN(page, row[r].page);
         if (page == INT32_MAX) return;
@@ -327,8 +351,9 @@ static void run_rows(const area *a, const mm3_attention *op, const shape *s, int
             begin = MM3_MIN(begin, row[r].begin);
             end = MM3_MAX(end, row[r].end);
         }
-        open_tile(a, op, op->slot[first], page, g, begin, end, &k, &v);
-        attend(a, n_vectors, k, v, op->scale);
+        if (next.live && next.page == page) next_run(&next, op, s);
+        attend(a, n_vectors, open_tile(a, op, op->slot[first], page, next.live ? next.page : -1, g, begin, end),
+               op->scale);
         for (int r = 0; r < n_rows; r++) {
             int was = row[r].part;
             if (!row[r].live || row[r].page != page) continue;
