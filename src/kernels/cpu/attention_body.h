@@ -19,6 +19,7 @@ enum {
     PART_BLOCKS = 4,
     MAX_PARTS = 64,
     PARTIAL = DIM + 2, /* floats of a partial result: largest score, sum of weights, weighted sum of V */
+    PIECE = 32,        /* tokens whose keys or values stay in the first cache while all queries use them */
     MAX_ROWS = 16      /* of a block */
 };
 
@@ -50,19 +51,19 @@ typedef struct area {
     float *top, *sum, *y;             /* of the current part: largest score, sum of weights, weighted sum of V */
     float *begin, *end;               /* tokens of the current tile that a query sees */
     float *all_top, *all_sum, *all_y; /* of the parts before */
-    float *s;                         /* [SCORE_VECTORS][TILE][LANES] */
-    float *k, *v;                     /* [TILE][DIM], where the cache is BF16 */
+    float *s;                         /* [n_vectors][TILE][LANES] scores, then weights */
+    float *wide;                      /* [PIECE][DIM], where the cache is BF16 */
 } area;
 
 /* Cut memory into an area; with memory NULL only count. Returns floats used. */
 static size_t cut_area(area *a, const mm3_attention *op, const shape *s, float *memory)
 {
-    size_t lanes = (size_t)s->n_vectors * LANES, tile = op->kv.type == MM3_BF16 ? TILE * DIM : 0, at = 0;
-    float **to[] = { &a->q,   &a->y,   &a->all_y, &a->s,   &a->k,       &a->v,
-                     &a->top, &a->sum, &a->begin, &a->end, &a->all_top, &a->all_sum };
-    size_t n[] = { lanes * DIM, lanes * DIM, lanes * DIM, (size_t)SCORE_VECTORS * TILE * LANES,
-                   tile,        tile,        lanes,       lanes,
-                   lanes,       lanes,       lanes,       lanes };
+    size_t lanes = (size_t)s->n_vectors * LANES, wide = op->kv.type == MM3_BF16 ? PIECE * DIM : 0, at = 0;
+    float **to[] = { &a->q,   &a->y,     &a->all_y, &a->s,       &a->wide,   &a->top,
+                     &a->sum, &a->begin, &a->end,   &a->all_top, &a->all_sum };
+    size_t n[] = {
+        lanes * DIM, lanes * DIM, lanes * DIM, lanes * TILE, wide, lanes, lanes, lanes, lanes, lanes, lanes
+    };
     for (int i = 0; i < MM3_COUNT(to); i++) {
         if (memory) *to[i] = memory + at;
         at += (n[i] + 15) / 16 * 16;
@@ -130,10 +131,11 @@ static void start_runs(cursor *c, const mm3_attention *op, const shape *s, int r
 /* ---- one tile --------------------------------------------------------------------------------------------------- */
 
 /* Scores to weights exp(score - largest), and the running largest and sum brought up to date.
- *   s  [end - begin][LANES], of tokens begin.. of the tile; v the vector of queries
+ *   v  the vector of queries; begin, end tokens of the tile
  * A query that sees none of these tokens keeps its state: its correction is exactly 1 (or 0 times nothing yet). */
-LANES_INLINE void soften(const area *a, int v, float *s, int begin, int end, float scale)
+LANES_INLINE void soften(const area *a, int v, int begin, int end, float scale)
 {
+    float *s = a->s + ((size_t)v * TILE + (size_t)begin) * LANES;
     vf first = vf_load(a->begin + v * LANES), last = vf_load(a->end + v * LANES);
     vf old = vf_load(a->top + v * LANES), top = old, sum = vf_set(0.0f), base, correction;
     vf none = vf_set(-INFINITY), factor = vf_set(scale);
@@ -162,11 +164,7 @@ LANES_INLINE void soften(const area *a, int v, float *s, int begin, int end, flo
     }
 }
 
-enum {
-    MIX_HEADS = LANES == 4 ? 2 : 4,
-    MIX_VECTORS = LANES == 8 ? 2 : 4,
-    MIX_TOKENS = 32 /* V of so many tokens stays in the first cache while all heads of a vector use it */
-};
+enum { MIX_HEADS = LANES == 4 ? 2 : 4, MIX_VECTORS = LANES == 8 ? 2 : 4 };
 
 /* y[h] += sum over t of w[t][h] * v[t], for n_h queries side by side; n_h and fetch are constants where inlined.
  *   soon, per_token  where fetch is set: the place of the first of these tokens in memory to fetch */
@@ -193,74 +191,93 @@ LANES_INLINE void mix(float *y, const float *w, const float *v, int n, const cha
     }
 }
 
-/* Add a vector's weighted values; a query reads V of the tokens it sees and of no others.
- *   w  weights of tokens `first`.. of the tile; next  fetched by the way */
-LANES_INLINE void mix_lanes(const area *a, int v, const float *w, int first, int last, const float *values, ahead next)
+/* Add weighted values of tokens first..last of a tile to a vector's queries; each reads V of the tokens that it sees
+ * and of no others.
+ *   w  weight of token `first`; value its V; next  fetched by the way */
+LANES_INLINE void mix_lanes(const area *a, int v, const float *w, const float *value, int first, int last, ahead next)
 {
     const float *begin = a->begin + v * LANES, *end = a->end + v * LANES;
-    for (int t = first; t < last; t += MIX_TOKENS) {
-        bool fetch = next.at != NULL;
-        for (int lane = 0, n_h; lane < LANES; lane += n_h) {
-            int at = MM3_MAX(t, (int)begin[lane]), n = MM3_MIN(MM3_MIN(t + MIX_TOKENS, last), (int)end[lane]) - at;
-            float *y = a->y + (size_t)(v * LANES + lane) * DIM;
-            const float *weight = w + (at - first) * LANES + lane, *value = values + at * DIM;
-            const char *soon = fetch ? next.at + (ptrdiff_t)at * next.per_token : NULL;
-            for (n_h = 1; n_h < MIX_HEADS && lane + n_h < LANES; n_h++)
-                if (begin[lane + n_h] != begin[lane] || end[lane + n_h] != end[lane]) break;
-            if (n_h < MIX_HEADS) n_h = 1;
-            if (n <= 0) continue;
-            if (n_h == 1)
-                mix(y, weight, value, n, NULL, 0, 1, false);
-            else if (fetch)
-                mix(y, weight, value, n, soon, next.per_token, MIX_HEADS, true);
-            else
-                mix(y, weight, value, n, NULL, 0, MIX_HEADS, false);
-            fetch = false; /* one head group is enough */
-        }
+    for (int lane = 0, n_h; lane < LANES; lane += n_h) {
+        int skip = MM3_MAX(0, (int)begin[lane] - first), n = MM3_MIN(last, (int)end[lane]) - first - skip;
+        float *y = a->y + (size_t)(v * LANES + lane) * DIM;
+        const float *weight = w + skip * LANES + lane, *x = value + skip * DIM;
+        for (n_h = 1; n_h < MIX_HEADS && lane + n_h < LANES; n_h++)
+            if (begin[lane + n_h] != begin[lane] || end[lane + n_h] != end[lane]) break;
+        if (n_h < MIX_HEADS) n_h = 1;
+        if (n <= 0) continue;
+        if (n_h == 1)
+            mix(y, weight, x, n, NULL, 0, 1, false);
+        else if (next.at)
+            mix(y, weight, x, n, next.at + (ptrdiff_t)(first + skip) * next.per_token, next.per_token, MIX_HEADS, true);
+        else
+            mix(y, weight, x, n, NULL, 0, MIX_HEADS, false);
+        next.at = NULL; /* one head group is enough */
     }
 }
 
-/* One page, as floats, and what is read after its keys and after its values. */
+/* One page, what of it is read, and what is read after its keys and after its values. */
 typedef struct tile {
-    const float *k, *v; /* of token 0 */
+    const void *k, *v; /* of token 0 */
+    bool bf16;
+    int begin, end; /* tokens that any query sees */
     ahead after_k, after_v;
 } tile;
 
-/* All vectors that see something of a tile. */
-static void attend(const area *a, int n_vectors, tile now, float scale)
+/* n tokens of K or V as floats. */
+LANES_INLINE const float *piece_of(const area *a, const tile *now, const void *part, int token, int n)
 {
-    int todo[SCORE_VECTORS], n = 0;
-    for (int i = 0; i <= n_vectors; i++) {
-        int begin = TILE, end = 0;
+    if (!now->bf16) return (const float *)part + token * DIM;
+    lanes_widen(a->wide, (const uint16_t *)part + token * DIM, (size_t)(n * DIM));
+    return a->wide;
+}
+
+/* The next one or two vectors from *v on that see something of the tile; returns how many. */
+LANES_INLINE int next_vectors(const area *a, int n_vectors, int *v, int *out)
+{
+    int n = 0;
+    for (; *v < n_vectors && n < SCORE_VECTORS; ++*v) {
+        bool any = false;
+        for (int lane = *v * LANES; lane < (*v + 1) * LANES; lane++) any |= a->begin[lane] < a->end[lane];
+        if (any) out[n++] = *v;
+    }
+    return n;
+}
+
+static void score_piece(const area *a, int n_vectors, const tile *now, int first, int last)
+{
+    const float *k = piece_of(a, now, now->k, first, last - first);
+    ahead next = { now->after_k.at ? now->after_k.at + (ptrdiff_t)first * now->after_k.per_token : NULL,
+                   now->after_k.per_token };
+    for (int v = 0, n, at[SCORE_VECTORS]; (n = next_vectors(a, n_vectors, &v, at)) > 0; next.at = NULL) {
         const float *q[SCORE_VECTORS];
         float *s[SCORE_VECTORS];
-        if (i < n_vectors) {
-            bool any = false;
-            for (int lane = i * LANES; lane < (i + 1) * LANES; lane++) any |= a->begin[lane] < a->end[lane];
-            if (any) todo[n++] = i;
-            if (n < SCORE_VECTORS) continue;
-        }
-        if (n == 0) break;
         for (int j = 0; j < n; j++) {
-            q[j] = a->q + (size_t)todo[j] * DIM * LANES;
-            s[j] = a->s + (size_t)j * TILE * LANES;
-            for (int lane = todo[j] * LANES; lane < (todo[j] + 1) * LANES; lane++) {
-                if (!(a->begin[lane] < a->end[lane])) continue;
-                begin = MM3_MIN(begin, (int)a->begin[lane]);
-                end = MM3_MAX(end, (int)a->end[lane]);
-            }
+            q[j] = a->q + (size_t)at[j] * DIM * LANES;
+            s[j] = a->s + ((size_t)at[j] * TILE + (size_t)first) * LANES;
         }
         if (n == 1)
-            score_tokens(q, 1, DIM, now.k + begin * DIM, s, now.after_k, end - begin);
+            score_tokens(q, 1, DIM, k, s, next, last - first);
         else
-            score_tokens(q, 2, DIM, now.k + begin * DIM, s, now.after_k, end - begin);
-        for (int j = 0; j < n; j++) {
-            soften(a, todo[j], s[j], begin, end, scale);
-            mix_lanes(a, todo[j], s[j], begin, end, now.v, now.after_v);
-            now.after_k.at = now.after_v.at = NULL; /* fetched once */
-        }
-        n = 0;
+            score_tokens(q, 2, DIM, k, s, next, last - first);
     }
+}
+
+static void mix_piece(const area *a, int n_vectors, const tile *now, int first, int last)
+{
+    const float *value = piece_of(a, now, now->v, first, last - first);
+    ahead next = now->after_v;
+    for (int v = 0, n, at[SCORE_VECTORS]; (n = next_vectors(a, n_vectors, &v, at)) > 0;)
+        for (int j = 0; j < n; j++, next.at = NULL)
+            mix_lanes(a, at[j], a->s + ((size_t)at[j] * TILE + (size_t)first) * LANES, value, first, last, next);
+}
+
+/* All queries that see something of a tile. */
+static void attend(const area *a, int n_vectors, const tile *now, float scale)
+{
+    for (int t = now->begin; t < now->end; t += PIECE) score_piece(a, n_vectors, now, t, MM3_MIN(now->end, t + PIECE));
+    for (int v = 0, n, at[SCORE_VECTORS]; (n = next_vectors(a, n_vectors, &v, at)) > 0;)
+        for (int j = 0; j < n; j++) soften(a, at[j], now->begin, now->end, scale);
+    for (int t = now->begin; t < now->end; t += PIECE) mix_piece(a, n_vectors, now, t, MM3_MIN(now->end, t + PIECE));
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
@@ -301,21 +318,20 @@ static void pack_queries(const area *a, const mm3_attention *op, const shape *s,
     }
 }
 
-/* K and V of one page; of a BF16 cache only tokens begin..end are converted.
+/* One page of a KV head.
  *   next  the page that is read after it, or -1 */
-static tile open_tile(const area *a, const mm3_attention *op, int slot, int page, int next, int g, int begin, int end)
+static tile open_tile(const mm3_attention *op, int slot, int page, int next, int g, int begin, int end)
 {
-    const void *k = mm3_kv_tile(&op->kv, slot, page, op->kv.k_at, g, DIM);
-    const void *v = mm3_kv_tile(&op->kv, slot, page, op->kv.v_at, g, DIM);
-    const void *next_k = next < 0 ? NULL : mm3_kv_tile(&op->kv, slot, next, op->kv.k_at, g, DIM);
-    const void *next_v = next < 0 ? NULL : mm3_kv_tile(&op->kv, slot, next, op->kv.v_at, g, DIM);
-    if (op->kv.type != MM3_BF16)
-        return (tile){
-            .k = k, .v = v, .after_k = { (const char *)v + begin * DIM * 4, DIM * 4 }, .after_v = { next_k, DIM * 4 }
-        };
-    lanes_widen(a->k + begin * DIM, (const uint16_t *)k + begin * DIM, (size_t)(end - begin) * DIM);
-    lanes_widen(a->v + begin * DIM, (const uint16_t *)v + begin * DIM, (size_t)(end - begin) * DIM);
-    return (tile){ .k = a->k, .v = a->v, .after_k = { next_k, DIM * 2 }, .after_v = { next_v, DIM * 2 } };
+    bool bf16 = op->kv.type == MM3_BF16;
+    int per_token = DIM * (bf16 ? 2 : 4);
+    tile x = {
+        .bf16 = bf16, .begin = begin, .end = end, .after_k.per_token = per_token, .after_v.per_token = per_token
+    };
+    x.k = mm3_kv_tile(&op->kv, slot, page, op->kv.k_at, g, DIM);
+    x.v = mm3_kv_tile(&op->kv, slot, page, op->kv.v_at, g, DIM);
+    x.after_k.at = x.v;
+    if (next >= 0) x.after_v.at = mm3_kv_tile(&op->kv, slot, next, op->kv.k_at, g, DIM);
+    return x;
 }
 
 /* Close the current part of row r of the block: add it and start the next. */
@@ -338,6 +354,7 @@ static void run_rows(const area *a, const mm3_attention *op, const shape *s, int
     for (;;) {
         int page = INT32_MAX, begin = TILE, end = 0;
         cursor next = row[0];
+        tile now;
         for (int r = 0; r < n_rows; r++)
             if (row[r].live) page = MM3_MIN(page, row[r].page);
         if (page == INT32_MAX) return;
@@ -352,8 +369,8 @@ static void run_rows(const area *a, const mm3_attention *op, const shape *s, int
             end = MM3_MAX(end, row[r].end);
         }
         if (next.live && next.page == page) next_run(&next, op, s);
-        attend(a, n_vectors, open_tile(a, op, op->slot[first], page, next.live ? next.page : -1, g, begin, end),
-               op->scale);
+        now = open_tile(op, op->slot[first], page, next.live ? next.page : -1, g, begin, end);
+        attend(a, n_vectors, &now, op->scale);
         for (int r = 0; r < n_rows; r++) {
             int was = row[r].part;
             if (!row[r].live || row[r].page != page) continue;
