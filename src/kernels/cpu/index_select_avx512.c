@@ -9,7 +9,10 @@ static const char *refuses(const mm3_device_info *device, const void *op, const 
     return device->features & MM3_CPU_AVX512 ? NULL : "needs avx512";
 }
 
-static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
+static const mm3_tactic tactics[] = {
+    { .name = "lanes", .v = { 0 }, .row_invariant = true }, /* a query in each lane */
+    { .name = "dot", .v = { 1 }, .row_invariant = true },   /* channels in the lanes: for few queries */
+};
 
 const mm3_kernel mm3__index_select_cpu_avx512 = {
     .op = MM3_OP_INDEX_SELECT,
