@@ -376,6 +376,7 @@ static void test_types(void **state)
         { ARG("s", "a <b>bold</b> &amp; \"q\" </s> <item>"), "\"s\": \"a <b>bold</b> &amp; \\\"q\\\" </s> <item>\"" },
         { ARG("s", "x" NS "y" NS " z"), "\"s\": \"xy z\"" },
         { ARG("s", "]<]minimax[> ]<]"), "\"s\": \"]<]minimax[> ]<]\"" },
+        { ARG("s", "<s>x</s>"), "\"s\": \"<s>x</s>\"" },
         { ARG("s", ARG("b", "x")), "\"s\": \"<b>x</b>\"" },
         { ARG("i", ARG("b", "x")), "\"i\": \"<b>x</b>\"" },
         { ARG("x", ARG("b", "1") "tail"), "\"x\": \"<b>1</b>tail\"" },
