@@ -200,7 +200,10 @@ MM3_API MM3_MUST_USE mm3_status mm3_parser_open(mm3_parser **out, const char *to
 MM3_API void mm3_parser_close(mm3_parser **parser);
 /* Feed text; `finish` says that it was the last piece. *delta becomes a JSON object with only what is new:
  * {"reasoning_content": "...", "content": "...", "tool_calls": [{"index", "id", "type", "function":
- * {"name", "arguments"}}]}, members absent where nothing is new; for mm3_free(). */
+ * {"name", "arguments"}}]}, members absent where nothing is new; for mm3_free(). A call comes whole, once, when its
+ * block closes; ids are the same for the same text and differ within one parser; src/text/tool_call.c has the rules
+ * for arguments.
+ * errors  MM3_ERR_ARG text after the last piece; MM3_ERR_NOMEM: the parser can then only be closed */
 MM3_API MM3_MUST_USE mm3_status mm3_parser_push(mm3_parser *parser, const char *text, size_t n_bytes, bool finish,
                                                 char **delta);
 
