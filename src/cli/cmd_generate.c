@@ -162,6 +162,7 @@ static bool generate(job *j)
         cli_failed();
         return false;
     }
+    cli_catch_interrupt(true); /* before, there is nothing to keep: Ctrl-C just ends the process */
     return cli_stream_generate(&j->stream, j->session, &j->sampling, &j->finish_reason);
 }
 
