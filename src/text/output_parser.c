@@ -4,14 +4,15 @@
  * Rules. The text is cut at the mm:think tags; with thinking "enabled" it starts inside the reasoning. At the beginning
  * of a section a closer with no reasoning before it, and an opener within reasoning, vanish; elsewhere those are text.
  * A tool-call envelope ends the reasoning. It must begin with an invoke, else it is text, and so is one of which no
- * call can be read. White space that stands alone between two markers is dropped; all other text stays as it is. Bytes
- * that are no UTF-8 come out as U+FFFD.
+ * call can be read. White space that stands alone between two markers is dropped; all other text stays as it is. NUL
+ * and bytes that are no UTF-8 come out as U+FFFD, as from mm3_decoder.
  *
  * Held back are: a tail that may begin a marker, white space at the beginning of a section, an envelope until it
  * closes, and a cut UTF-8 sequence. Every byte is looked at a bounded number of times, however the text is cut. */
 #include <string.h>
 
 #include "text/chat.h"
+#include "text/tokenizer.h"
 
 enum { MAX_SPACE = 64 };           /* white space between MM3__NS and its tag: bounded, so that a held tail is short */
 #define REPLACEMENT "\xEF\xBF\xBD" /* U+FFFD */
@@ -71,49 +72,26 @@ void mm3_parser_close(mm3_parser **parser)
 
 /* ---- bytes to UTF-8 ------------------------------------------------------------------------------------------ */
 
-static int sequence_length(unsigned char lead)
-{
-    if (lead >= 0xC2 && lead <= 0xDF) return 2;
-    if (lead >= 0xE0 && lead <= 0xEF) return 3;
-    return lead >= 0xF0 && lead <= 0xF4 ? 4 : 0;
-}
-
-/* Whether c may stand at place k (1...) behind the lead: no overlong forms, no surrogates, nothing past U+10FFFF. */
-static bool may_follow(unsigned char lead, int k, unsigned char c)
-{
-    unsigned char low = 0x80, high = 0xBF;
-    if (k == 1 && lead == 0xE0) low = 0xA0;
-    if (k == 1 && lead == 0xED) high = 0x9F;
-    if (k == 1 && lead == 0xF0) low = 0x90;
-    if (k == 1 && lead == 0xF4) high = 0x8F;
-    return c >= low && c <= high;
-}
-
 static void add_bytes(mm3_parser *p, const char *text, size_t n, bool finish)
 {
-    size_t i = 0;
+    size_t i = 0, begin;
+    int want;
     while (i < n) {
-        unsigned char c = (unsigned char)text[i];
-        if (!p->n_cut) {
-            size_t begin = i;
-            while (i < n && (unsigned char)text[i] < 0x80) i++;
-            mm3_buf_add(&p->in, text + begin, i - begin);
-            if (i == n) break;
-            c = (unsigned char)text[i++];
-            if (sequence_length(c))
-                p->cut[p->n_cut++] = c;
-            else
-                mm3_buf_puts(&p->in, REPLACEMENT);
-        } else if (may_follow(p->cut[0], p->n_cut, c)) {
-            p->cut[p->n_cut++] = c;
+        for (begin = i; !p->n_cut && i < n && (unsigned char)text[i] < 0x80 && text[i];) i++;
+        mm3_buf_add(&p->in, text + begin, i - begin);
+        if (i == n) break;
+        p->cut[p->n_cut++] = (unsigned char)text[i];
+        want = text[i] || p->n_cut > 1 ? mm3__utf8_want(p->cut, (size_t)p->n_cut) : 0;
+        if (want > p->n_cut) {
             i++;
-            if (p->n_cut < sequence_length(p->cut[0])) continue;
-            mm3_buf_add(&p->in, p->cut, (size_t)p->n_cut);
-            p->n_cut = 0;
-        } else { /* broken off: one replacement, and c is looked at anew */
-            mm3_buf_puts(&p->in, REPLACEMENT);
-            p->n_cut = 0;
+            continue;
         }
+        if (want)
+            mm3_buf_add(&p->in, p->cut, (size_t)want);
+        else
+            mm3_buf_puts(&p->in, REPLACEMENT);
+        if (want || p->n_cut == 1) i++; /* else the byte broke a sequence off, and is looked at anew */
+        p->n_cut = 0;
     }
     if (finish && p->n_cut) mm3_buf_puts(&p->in, REPLACEMENT);
     if (finish) p->n_cut = 0;

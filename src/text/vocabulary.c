@@ -174,8 +174,7 @@ static mm3_status add_token(reader *r, const char *name, size_t n, int32_t id)
 
 static mm3_status read_vocab(reader *r, mm3__scan *s)
 {
-    MM3_CHECK(mm3__scan_char(s, '{'), MM3_ERR_FORMAT, "%s: model \"vocab\" must be an object", r->file);
-    if (mm3__scan_char(s, '}')) return MM3_OK;
+    if (mm3__scan_char(s, '{') && mm3__scan_char(s, '}')) return MM3_OK;
     do {
         const char *name;
         char shown[MM3__SHOWN];
@@ -250,8 +249,7 @@ static mm3_status add_merge(reader *r, size_t i, const char *const half[2], cons
 static mm3_status read_merges(reader *r, mm3__scan *s)
 {
     size_t i = 0;
-    MM3_CHECK(mm3__scan_char(s, '['), MM3_ERR_FORMAT, "%s: model \"merges\" must be an array", r->file);
-    if (mm3__scan_char(s, ']')) return MM3_OK;
+    if (mm3__scan_char(s, '[') && mm3__scan_char(s, ']')) return MM3_OK;
     do {
         const char *half[2];
         size_t n[2];
@@ -261,7 +259,7 @@ static mm3_status read_merges(reader *r, mm3__scan *s)
     return mm3__scan_char(s, ']') ? MM3_OK : mm3__scan_fail(s, "',' or ']' in \"merges\"");
 }
 
-/* Every id has a token, every byte has one. */
+/* Every id has a token, every byte has one, and an added token has one id only. */
 static mm3_status check_complete(reader *r)
 {
     mm3__vocabulary *v = r->v;
@@ -269,6 +267,18 @@ static mm3_status check_complete(reader *r)
     for (int i = v->n; i < (int)r->n_max; i++)
         MM3_CHECK(!v->token[i].exists, MM3_ERR_FORMAT,
                   "%s: no token has id %d, though one has id %d; expected no holes", r->file, v->n, i);
+    for (int i = 0; i < v->n; i++) {
+        const mm3__token *t = &v->token[i];
+        const char *name = v->text.data + t->start;
+        char shown[MM3__SHOWN];
+        int32_t other;
+        mm3_buf_clear(&r->scratch);
+        if (!t->added || !add_spelled(&r->scratch, r->byte_of_code, name, t->n_bytes)) continue;
+        MM3_CHECK(!r->scratch.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
+        other = mm3__vocabulary_find(v, r->scratch.data, r->scratch.n);
+        MM3_CHECK(other < 0 || other == i, MM3_ERR_FORMAT, "%s: added token \"%s\" has id %d, but \"vocab\" says %d",
+                  r->file, mm3__show(shown, name, t->n_bytes), i, other);
+    }
     for (int b = 0; b < 256; b++) {
         unsigned char byte = (unsigned char)b;
         v->id_of_byte[b] = mm3__vocabulary_find(v, &byte, 1);
@@ -284,6 +294,8 @@ mm3_status mm3__vocabulary_read(mm3__vocabulary *v, mm3__scan *vocab, mm3__scan 
     mm3_status st = MM3_OK;
     reader r = { .v = v, .file = file };
     size_t n_max = vocab->n_items + json_array_size(added);
+    MM3_CHECK(mm3__scan_is(vocab, '{'), MM3_ERR_FORMAT, "%s: model \"vocab\" must be an object", file);
+    MM3_CHECK(mm3__scan_is(merges, '['), MM3_ERR_FORMAT, "%s: model \"merges\" must be an array", file);
     MM3_CHECK(!added || json_is_array(added), MM3_ERR_FORMAT, "%s: \"added_tokens\" must be an array", file);
     MM3_CHECK(n_max <= MM3__MAX_IDS && merges->n_items <= MM3__MAX_IDS, MM3_ERR_UNSUPPORTED,
               "%s: %zu tokens, %zu merges; mm3 takes up to %d", file, n_max, merges->n_items, MM3__MAX_IDS);

@@ -6,7 +6,7 @@ for them with models/tiny-m3/tokenizer.json and with variants of it (each a few 
 import json, random, sys
 import tokenizers
 
-n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 60
+n_cases = int(sys.argv[1]) if len(sys.argv) > 1 else 55
 out_path = sys.argv[2] if len(sys.argv) > 2 else "tests/golden/tokenizer-variants.json"
 base = json.load(open("models/tiny-m3/tokenizer.json"))
 random.seed(20)
@@ -44,6 +44,7 @@ VARIANTS = {
     "the same as a pattern": {"pre_tokenizer": sequence(split("Regex", "[a-z]+"))},
     "a pattern that is removed": {"pre_tokenizer": sequence(split("Regex", r"\s+", "Removed"))},
     "a string that is removed": {"pre_tokenizer": sequence(split("String", "the", "Removed"))},
+    "letters and marks are removed": {"pre_tokenizer": sequence(split("Regex", r"[\p{L}\p{M}]", "Removed"))},
     "digits, then words": {"pre_tokenizer": sequence(split("Regex", r"\p{N}{1,3}"), split("Regex", M3))},
     "the built-in pattern": {"pre_tokenizer": dict(BYTE_LEVEL, use_regex=True)},
     "the built-in pattern after a split": {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "model/model.h"
@@ -491,7 +492,15 @@ static void shards_survive_lack_of_memory(void **state)
     test_temp_dir_remove(&dir);
 }
 
-/* Time of opening `n` tensors of one byte in one file. */
+/* Processor time, so that other work on the machine does not count. */
+static double cpu_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Time of opening `n` tensors of one byte in one file and finding each by name: the best of five. */
 static double time_of(int n)
 {
     char *dir = test_temp_dir();
@@ -506,14 +515,14 @@ static double time_of(int n)
                        i ? "," : "", i, n - 1 - i, n - i);
     mm3_buf_puts(&b, "}");
     write_shard(dir, "model.safetensors", b.data, (size_t)n);
-    for (int r = 0; r < 3; r++) {
-        start = mm3_now_s();
+    for (int r = 0; r < 5; r++) {
+        start = cpu_s();
         EXPECT_OK(mm3_shards_open(&s, dir));
         for (int i = 0; i < n; i++) {
             const mm3_tensor *t = mm3_shards_at(s, i);
             assert_ptr_equal(mm3_shards_find(s, t->name), t);
         }
-        best = MM3_MIN(best, mm3_now_s() - start);
+        best = MM3_MIN(best, cpu_s() - start);
         assert_int_equal(mm3_shards_count(s), n);
         mm3_shards_close(&s);
     }
@@ -525,10 +534,10 @@ static double time_of(int n)
 /* Eight times the tensors take about eight times the time; a quadratic step would take 64 times. */
 static void time_grows_with_the_number_of_tensors(void **state)
 {
-    double few = time_of(5000), many = time_of(40000);
+    double few = time_of(10000), many = time_of(80000);
     (void)state;
-    print_message("5000 tensors %.1f ms, 40000 tensors %.1f ms\n", 1e3 * few, 1e3 * many);
-    assert_true(many < 30 * few);
+    print_message("10000 tensors %.1f ms, 80000 tensors %.1f ms\n", 1e3 * few, 1e3 * many);
+    assert_true(many < 32 * few);
 }
 
 int main(void)

@@ -128,13 +128,18 @@ static void take(const mm3_call *call, const area *a, const shape *sh, int n_thr
 }
 
 static void score_page(const mm3_call *call, const area *a, const shape *sh, int n_threads, int row, int n_rows,
-                       int64_t first, int64_t end)
+                       int64_t first, int64_t end, int64_t last)
 {
     const mm3_index_select *op = call->op;
     int n_vectors = (n_rows * op->n_groups + LANES - 1) / LANES, n = (int)(end - first);
     size_t at = (size_t)(first % TILE) * (size_t)sh->width;
     const void *tile = mm3_kv_tile(&op->kv, op->slot[row], (int)(first / TILE), op->kv.ik_at, 0, sh->width);
     const float *k = (const float *)tile + at;
+    ahead none = { 0 }, next = { 0 };
+    if (end < last) {
+        next.at = mm3_kv_tile(&op->kv, op->slot[row], (int)(first / TILE) + 1, op->kv.ik_at, 0, sh->width);
+        next.per_token = sh->width * (op->kv.type == MM3_BF16 ? 2 : 4);
+    }
     if (op->kv.type == MM3_BF16) {
         lanes_widen(a->k, (const uint16_t *)tile + at, (size_t)n * (size_t)sh->width);
         k = a->k;
@@ -144,9 +149,9 @@ static void score_page(const mm3_call *call, const area *a, const shape *sh, int
         const float *q[SCORE_VECTORS] = { a->q + (size_t)v * step, a->q + (size_t)(v + 1) * step };
         float *s[SCORE_VECTORS] = { a->s, a->s + TILE * LANES };
         if (v + 1 < n_vectors)
-            score_tokens(q, 2, sh->width, k, s, n);
+            score_tokens(q, 2, sh->width, k, s, v ? none : next, n);
         else
-            score_tokens(q, 1, sh->width, k, s, n);
+            score_tokens(q, 1, sh->width, k, s, v ? none : next, n);
         for (int j = 0; j < SCORE_VECTORS && v + j < n_vectors; j++)
             take(call, a, sh, n_threads, row, n_rows, v + j, s[j], first, end);
     }
@@ -169,7 +174,7 @@ static void phase_0(const mm3_call *call, int i_thread, int n_threads)
             pack_queries(&a, op, &s, row, n);
             for (int64_t first = t, end; first < last; first = end) {
                 end = MM3_MIN(last, (first / TILE + 1) * TILE);
-                score_page(call, &a, &s, n_threads, row, n, first, end);
+                score_page(call, &a, &s, n_threads, row, n, first, end, last);
             }
         }
     }
