@@ -1,0 +1,168 @@
+/* cpu: what the CPU candidates share. Element-wise bodies that every instruction set compiles from the same C (so their
+ * bits agree: no contraction, fixed lanes), and how a matrix product falls into jobs. Internal to this folder.
+ * Knows one thread's part of one operation; never starts a thread. */
+#ifndef MM3_KERNELS_CPU_H
+#define MM3_KERNELS_CPU_H
+
+#include "kernels/kernels.h"
+
+/* ---- element-wise bodies ----------------------------------------------------------------------------------- */
+
+/* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
+static inline uint32_t mm3__pick(bool c, uint32_t a, uint32_t b)
+{
+    uint32_t mask = 0u - (uint32_t)c;
+    return (a & mask) | (b & ~mask);
+}
+static inline float mm3__pick_f32(bool c, float a, float b)
+{
+    return mm3_f32_from_bits(mm3__pick(c, mm3_f32_bits(a), mm3_f32_bits(b)));
+}
+
+/* E4M3 codes to floats, scales left out. Branch-free, so that it vectorizes, and without a subnormal operand (a
+ * multiplication by 2^120 would be shorter and 50 times slower on small codes): a code of exponent 0 is built as
+ * 2^-6 * (1 + m/8), and 2^-6 is taken off again. */
+static inline void mm3__decode_e4m3(const uint8_t *restrict codes, float *restrict out, int n)
+{
+    for (int i = 0; i < n; i++) {
+        uint32_t c = codes[i], a = c & 0x7Fu;
+        uint32_t tiny = a < 8u ? 0xFFFFFFFFu : 0, nan = a == 0x7Fu ? 0x7FC00000u : 0;
+        float v = mm3_f32_from_bits((a << 20) + (120u << 23) + (tiny & (1u << 23)));
+        v -= mm3_f32_from_bits(tiny & (121u << 23));
+        out[i] = mm3_f32_from_bits(mm3_f32_bits(v) | nan | (c & 0x80u) << 24);
+    }
+}
+
+/* One block to MXFP8, equal to mm3_mx_quantize_block bit for bit, and vectorizable. x * 2^-e is exact wherever it does
+ * not round to zero in E4M3 too; then rounding to 3 fraction bits is integer arithmetic, and rounding to units of
+ * 2^-9 is the addition of 2^14, whose last bit that is. */
+static inline uint8_t mm3__quantize_block(const float *restrict x, uint8_t *restrict codes)
+{
+    int32_t lane[8] = { 0 }, amax = 0;
+    uint8_t byte;
+    float up;
+    for (int i = 0; i < MM3_MX_BLOCK; i += 8)
+        for (int l = 0; l < 8; l++) {
+            int32_t a = (int32_t)(mm3_f32_bits(x[i + l]) & 0x7FFFFFFFu);
+            a = a < 0x7F800000 ? a : 0;
+            lane[l] = a > lane[l] ? a : lane[l];
+        }
+    for (int l = 0; l < 8; l++) amax = lane[l] > amax ? lane[l] : amax;
+    byte = mm3_e8m0_from_amax((uint32_t)amax);
+    up = mm3_f32_from_bits((254u - byte) << 23); /* 2^-(byte - 127), a normal number: byte <= 247 */
+    for (int i = 0; i < MM3_MX_BLOCK; i++) {
+        uint32_t bits = mm3_f32_bits(x[i]), a = bits & 0x7FFFFFFFu;
+        float y = mm3_f32_from_bits(a) * up;
+        uint32_t u = mm3_f32_bits(y);
+        uint32_t normal = ((u + 0x7FFFFu + (u >> 20 & 1u)) >> 20) - (120u << 3);
+        uint32_t tiny = mm3_f32_bits(y + 16384.0f) - (141u << 23);
+        uint32_t code = mm3__pick((int32_t)u < (121 << 23), tiny, normal);
+        code = mm3__pick((int32_t)a < 0x7F800000, code, 0x7Fu);
+        codes[i] = (uint8_t)(code | (bits >> 24 & 0x80u));
+    }
+    return byte;
+}
+
+/* exp(-a) for a >= 0 (NaN gives 0): 2^n * p(r) with |r| <= ln(2)/2, relative error below 2^-22.5. The power is applied
+ * in two halves, so that results down to the least subnormal come out. */
+static inline float mm3__exp_minus(float a)
+{
+    const float magic = 12582912.0f; /* 1.5 * 2^23: the sum's last bit is 1 */
+    float t = mm3__pick_f32(a < 110.0f, -a, -110.0f);
+    float rounded = t * 1.44269504088896341f + magic;
+    float n = rounded - magic;
+    float r = (t - n * 0.693359375f) - n * -2.12194440e-4f;
+    float p = 1.9875691500e-4f;
+    int32_t e = (int32_t)(mm3_f32_bits(rounded) - 0x4B400000u), half = e >> 1;
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * mm3_f32_from_bits((uint32_t)(half + 127) << 23) * mm3_f32_from_bits((uint32_t)(e - half + 127) << 23);
+}
+
+/* One value of swiglu. A comparison with NaN is false, so NaN passes the clamps. exp is taken of a negative number
+ * only: nothing overflows, and a gate far below zero gives a small result, not none. */
+static inline float mm3__swiglu_value(float gate, float up, float alpha, float limit, float beta)
+{
+    float g = mm3__pick_f32(gate > limit, limit, gate);
+    float above = mm3__pick_f32(up > limit, limit, up), u = mm3__pick_f32(above < -limit, -limit, above);
+    float a = alpha * g, z = mm3__exp_minus(fabsf(a));
+    float sigmoid = mm3__pick_f32(a < 0.0f, z, 1.0f) / (1.0f + z);
+    return g * sigmoid * (u + beta);
+}
+
+/* x += delta (unless NULL), then 1 / sqrt(mean(x^2) + eps). The squares of floats are exact in double and cannot
+ * overflow there; 16 lanes and their order are fixed, so every instruction set gives the same bits. */
+static inline double mm3__rms_scale(float *restrict x, const float *restrict delta, int k, float eps)
+{
+    double lane[16] = { 0 };
+    int c = 0;
+    if (delta)
+        for (int i = 0; i < k; i++) x[i] += delta[i];
+    for (; c + 16 <= k; c += 16)
+        for (int l = 0; l < 16; l++) lane[l] += (double)x[c + l] * (double)x[c + l];
+    for (int l = 0; c + l < k; l++) lane[l] += (double)x[c + l] * (double)x[c + l];
+    for (int n = 8; n; n /= 2)
+        for (int l = 0; l < n; l++) lane[l] += lane[l + n];
+    return 1 / sqrt(lane[0] / k + (double)eps);
+}
+
+/* y = x * scale * (1 + w), rounded once. */
+static inline void mm3__rms_apply(const float *restrict x, const float *restrict w, double scale, float *restrict y,
+                                  int k)
+{
+    for (int c = 0; c < k; c++) y[c] = (float)((double)x[c] * scale * (double)(1.0f + w[c]));
+}
+
+/* ---- matrix products as jobs ------------------------------------------------------------------------------- */
+
+/* One thread's piece of linear or moe_linear: some rows of one weight segment times a list of input rows. */
+typedef struct mm3__job {
+    const mm3_weight *w;
+    int first, n; /* weight rows first .. first + n - 1 of the segment */
+    int k;
+    bool codes;                        /* w is MX and meets codes (w8a8); else it meets x */
+    const float *x;                    /* [.., k] */
+    const uint8_t *x_codes, *x_scales; /* [.., k], [.., k/32] */
+    /* Input row and output row of the i-th row: pair[i] / pairs_per_row and pair[i]; i and i where pair is NULL. */
+    int n_rows, pairs_per_row;
+    const int32_t *pair;
+    float *out; /* column of weight row `first` in output row 0 */
+    size_t ld;  /* columns of an output row */
+} mm3__job;
+
+static inline size_t mm3__job_input(const mm3__job *job, int i)
+{
+    return (size_t)(job->pair ? job->pair[i] / job->pairs_per_row : i);
+}
+static inline float *mm3__job_output(const mm3__job *job, int i)
+{
+    return job->out + (size_t)(job->pair ? job->pair[i] : i) * job->ld;
+}
+
+/* Call run for every job of this thread. Threads share the weight rows (moe_linear: those of the hit experts), so each
+ * weight byte is read by one thread, once. */
+typedef void mm3__job_run(const mm3__job *job, void *user);
+void mm3__linear_jobs(const mm3_linear *op, int i_thread, int n_threads, mm3__job_run *run, void *user);
+void mm3__moe_linear_jobs(const mm3_moe_linear *op, int i_thread, int n_threads, mm3__job_run *run, void *user);
+bool mm3__linear_reads_codes(const mm3_linear *op);
+bool mm3__moe_linear_reads_codes(const mm3_moe_linear *op);
+/* Rows of x that a moe_linear can read. */
+static inline int mm3__moe_linear_rows(const mm3_moe_linear *op) { return op->by_pair ? op->m * op->top_k : op->m; }
+
+/* ---- the native product (rows_native.c) --------------------------------------------------------------------- */
+
+/* Scratch: the input codes of all rows as floats (where codes are read), then a tile of weight rows per thread. */
+size_t mm3__native_scratch(int n_rows, int k, bool codes, int n_threads);
+void mm3__native_decode_input(const uint8_t *codes, int n_rows, int k, void *scratch, int i_thread, int n_threads);
+typedef struct mm3__native {
+    const float *units; /* the decoded input codes */
+    float *tile;        /* this thread's */
+} mm3__native;
+mm3__native mm3__native_scratch_of(void *scratch, int n_rows, int k, bool codes, int i_thread);
+mm3__job_run mm3__native_run; /* user: mm3__native */
+
+#endif
