@@ -1,0 +1,15 @@
+/* sample, native: 4 lanes, any machine. */
+#define LANES 4
+#include "kernels/cpu/sample_body.h"
+
+static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
+
+const mm3_kernel mm3__sample_cpu_native = {
+    .op = MM3_OP_SAMPLE,
+    .device = "cpu",
+    .name = "native",
+    .tactics = tactics,
+    .n_tactics = MM3_COUNT(tactics),
+    .scratch = scratch,
+    .phase = { run },
+};
