@@ -89,7 +89,7 @@ struct mm3_case {
     int n_arrays, max_arrays;
     size_t n_bytes;    /* of all arrays */
     double *magnitude; /* owned; of the first FP32 output */
-    double *aside;     /* owned, or NULL: what bounds need besides, per element of that output; see finish() of the kind */
+    double *aside; /* owned, or NULL: what bounds need besides, per element of that output; see finish() of the kind */
     mm3_arena arena;
 };
 
@@ -145,7 +145,8 @@ typedef struct mm3__case_kind {
 } mm3__case_kind;
 const mm3__case_kind *mm3__case_kind_of(mm3_op_id op);
 
-/* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) -------------------------- */
+/* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) --------------------------
+ */
 
 typedef struct mm3__tolerance mm3__tolerance;
 /* Compare output `a` of a case that was run; on a fault set v->why and return false; keep v->worst the largest part of
@@ -163,16 +164,16 @@ struct mm3__tolerance {
 const mm3__tolerance *mm3__tolerance_of(mm3_op_id op, const char *output);
 bool mm3__judge_all(const mm3_case *c, const mm3_kernel *kernel, mm3_verdict *v);
 
-mm3__judge mm3__judge_equal, mm3__judge_value, mm3__judge_kv, mm3__judge_codes, mm3__judge_scales, mm3__judge_router,
-    mm3__judge_selected, mm3__judge_sample, mm3__judge_elsewhere;
+mm3__judge mm3__judge_equal, mm3__judge_value, mm3__judge_kv, mm3__judge_codes_of_y, mm3__judge_codes_near,
+    mm3__judge_router, mm3__judge_selected, mm3__judge_sample;
+/* Judged together with another output of the operation, or not at all because its content is undefined. */
+mm3__judge mm3__judge_elsewhere, mm3__judge_undefined;
 bool mm3__wrong(mm3_verdict *v, const char *fmt, ...) MM3_PRINTF(2, 3); /* sets why, returns false */
+/* Is `got` right where `want` is wanted within `bound`? NaN exactly where it is wanted; keeps v->worst. */
+bool mm3__value_is_right(double got, double want, double bound, bool may_overflow, double *worst);
 
-static const double MM3__U = 0x1p-24; /* unit round-off of FP32 */
-
-/* Scores that index_select ranks blocks by, in double, of row i and group g: score[b] for b < returned number of visible
- * blocks; size[b] the magnitude of the best token's terms. (cases_attention.c) */
-int mm3__block_scores(const mm3_index_select *op, int i, int g, double *score, double *size);
-/* Whether two whole blocks of a slot hold the same index keys bit for bit, so that their scores tie exactly. */
-bool mm3__blocks_tie(const mm3_index_select *op, int i, int a, int b);
+#define MM3__U 0x1p-24 /* unit round-off of FP32 */
+/* Bound of n roundings, one after the other: n u / (1 - n u). */
+static inline double mm3__roundings(double n) { return n * MM3__U / (1 - n * MM3__U); }
 
 #endif

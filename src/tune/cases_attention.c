@@ -5,7 +5,8 @@
 
 enum { N_SLOTS = 3, GAP = 48 }; /* bytes between the parts of a page, which nobody may touch */
 
-/* ---- pages -------------------------------------------------------------------------------------------------------- */
+/* ---- pages --------------------------------------------------------------------------------------------------------
+ */
 
 /* Pages for N_SLOTS sequences of `context` tokens in a shuffled order, with spare pages between. Everything is NaN, and
  * a page past a sequence's end has an id that leads nowhere. */
@@ -33,7 +34,8 @@ static mm3_status make_pages(mm3_case *c, mm3_kv *kv, int n_kv, int d_index, mm3
     for (int i = 0; i < N_SLOTS * kv->max_pages; i++) table[i] = INT32_MAX / 2;
     for (int i = 0; i < N_SLOTS * pages; i++) { /* ids 1 .. n in a random order (insertion shuffle) */
         int j = mm3__below(&r, i + 1);
-        int32_t *at = &table[i / pages * kv->max_pages + i % pages], *other = &table[j / pages * kv->max_pages + j % pages];
+        int32_t *at = &table[i / pages * kv->max_pages + i % pages],
+                *other = &table[j / pages * kv->max_pages + j % pages];
         *at = *other;
         *other = i + 1;
     }
@@ -74,12 +76,13 @@ static mm3_status make_positions(mm3_case *c, const int32_t **at, int context, i
     return MM3_OK;
 }
 
-/* ---- qk_norm_rope --------------------------------------------------------------------------------------------------- */
+/* ---- qk_norm_rope ---------------------------------------------------------------------------------------------------
+ */
 
 #define KV_WORDS "f32 bf16"
 enum { QK_M, QK_HEADS, QK_KV_HEADS, QK_INDEX_HEADS, QK_INDEX_DIM, QK_KV, QK_PAD };
 static const mm3__field qk_norm_rope_field[] = {
-    { "m", NULL, 3, 1, 4096 },        { "heads", NULL, 4, 1, 256 },       { "kv_heads", NULL, 2, 1, 64 },
+    { "m", NULL, 3, 1, 4096 },         { "heads", NULL, 4, 1, 256 },        { "kv_heads", NULL, 2, 1, 64 },
     { "index_heads", NULL, 2, 0, 64 }, { "index_dim", NULL, 128, 64, 512 }, { "kv", KV_WORDS, 0, 0, 1 },
     { "pad", NULL, 0, 0, 1 },
 };
@@ -144,13 +147,19 @@ const mm3__case_kind mm3__qk_norm_rope_case = { .field = qk_norm_rope_field,
                                                 .contradiction = heads_contradiction,
                                                 .build = qk_norm_rope_build };
 
-/* ---- index_select ----------------------------------------------------------------------------------------------------- */
+/* ---- index_select
+ * ----------------------------------------------------------------------------------------------------- */
 
 enum { IX_M, IX_GROUPS, IX_INDEX_DIM, IX_KV, IX_TOP_K, IX_BLOCK, IX_CONTEXT, IX_PAD };
 static const mm3__field index_select_field[] = {
-    { "m", NULL, 3, 1, 4096 },       { "groups", NULL, 2, 1, 64 }, { "index_dim", NULL, 128, 1, 512 },
-    { "kv", KV_WORDS, 0, 0, 1 },     { "top_k", NULL, 3, 1, 64 },  { "block", NULL, 128, 1, 1024 },
-    { "context", NULL, 900, 1, 1 << 20 }, { "pad", NULL, 0, 0, 1 },
+    { "m", NULL, 3, 1, 4096 },
+    { "groups", NULL, 2, 1, 64 },
+    { "index_dim", NULL, 128, 1, 512 },
+    { "kv", KV_WORDS, 0, 0, 1 },
+    { "top_k", NULL, 3, 1, 64 },
+    { "block", NULL, 128, 1, 1024 },
+    { "context", NULL, 900, 1, 1 << 20 },
+    { "pad", NULL, 0, 0, 1 },
 };
 
 /* Slot 1 has negative scores only: its keys are negative and its queries positive. */
@@ -191,17 +200,23 @@ static mm3_status index_select_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__index_select_case = {
-    .field = index_select_field, .n_fields = MM3_COUNT(index_select_field), .build = index_select_build
-};
+const mm3__case_kind mm3__index_select_case = { .field = index_select_field,
+                                                .n_fields = MM3_COUNT(index_select_field),
+                                                .build = index_select_build };
 
-/* ---- attention ---------------------------------------------------------------------------------------------------------- */
+/* ---- attention
+ * ---------------------------------------------------------------------------------------------------------- */
 
 enum { AT_M, AT_HEADS, AT_KV_HEADS, AT_KV, AT_TOP_K, AT_BLOCK, AT_CONTEXT, AT_PAD };
 static const mm3__field attention_field[] = {
-    { "m", NULL, 3, 1, 4096 },         { "heads", NULL, 4, 1, 256 },   { "kv_heads", NULL, 2, 1, 64 },
-    { "kv", KV_WORDS, 0, 0, 1 },       { "top_k", NULL, 0, 0, 64 },    { "block", NULL, 128, 1, 1024 },
-    { "context", NULL, 300, 1, 1 << 20 }, { "pad", NULL, 0, 0, 1 },
+    { "m", NULL, 3, 1, 4096 },
+    { "heads", NULL, 4, 1, 256 },
+    { "kv_heads", NULL, 2, 1, 64 },
+    { "kv", KV_WORDS, 0, 0, 1 },
+    { "top_k", NULL, 0, 0, 64 },
+    { "block", NULL, 128, 1, 1024 },
+    { "context", NULL, 300, 1, 1 << 20 },
+    { "pad", NULL, 0, 0, 1 },
 };
 
 /* NaN and infinity in single tokens: K of slot 0, V of slot 1; slot 2 and the other groups stay clean. */
@@ -307,7 +322,8 @@ static mm3_status attention_finish(mm3_case *c)
             double q_norm = 0, most = 0;
             for (size_t d = 0; d < MM3_HEAD_DIM; d++) q_norm += (double)op->q[at + d] * (double)op->q[at + d];
             for (int t = 0; t <= op->position[i]; t++)
-                most = fmax(most, k_norm[((size_t)op->slot[i] * (size_t)kv->n_kv + (size_t)g) * (size_t)context + (size_t)t]);
+                most = fmax(most,
+                            k_norm[((size_t)op->slot[i] * (size_t)kv->n_kv + (size_t)g) * (size_t)context + (size_t)t]);
             for (size_t d = 0; d < MM3_HEAD_DIM; d++) c->aside[at + d] = (double)op->scale * sqrt(q_norm) * most;
         }
     return MM3_OK;

@@ -1,11 +1,13 @@
 /* Cases of the operations that choose: router and sample. */
 #include "tune/cases.h"
 
-/* ---- router --------------------------------------------------------------------------------------------------------- */
+/* ---- router ---------------------------------------------------------------------------------------------------------
+ */
 
-static const mm3__field router_field[] = {
-    { "m", NULL, 3, 1, 1 << 16 }, { "experts", NULL, 16, 1, 1024 }, { "top_k", NULL, 4, 1, 64 }, { "pad", NULL, 0, 0, 1 }
-};
+static const mm3__field router_field[] = { { "m", NULL, 3, 1, 1 << 16 },
+                                           { "experts", NULL, 16, 1, 1024 },
+                                           { "top_k", NULL, 4, 1, 64 },
+                                           { "pad", NULL, 0, 0, 1 } };
 
 static const char *router_contradiction(const int *v)
 {
@@ -41,17 +43,15 @@ const mm3__case_kind mm3__router_case = { .field = router_field,
                                           .contradiction = router_contradiction,
                                           .build = router_build };
 
-/* ---- sample ---------------------------------------------------------------------------------------------------------- */
+/* ---- sample
+ * ---------------------------------------------------------------------------------------------------------- */
 
 enum { MODE_GREEDY, MODE_TEMPERATURE, MODE_TOP_K, MODE_TOP_P, MODE_MIN_P, MODE_ALL };
 enum { SA_M, SA_VOCAB, SA_TOKENS, SA_MODE, SA_PENALTIES, SA_PAD };
 static const mm3__field sample_field[] = {
-    { "m", NULL, 3, 1, 4096 },
-    { "vocab", NULL, 100, 1, 1 << 20 },
-    { "tokens", NULL, 97, 1, 1 << 20 },
-    { "mode", "greedy temperature top_k top_p min_p all", 0, 0, 5 },
-    { "penalties", NULL, 0, 0, 1 },
-    { "pad", NULL, 0, 0, 1 },
+    { "m", NULL, 3, 1, 4096 },          { "vocab", NULL, 100, 1, 1 << 20 },
+    { "tokens", NULL, 97, 1, 1 << 20 }, { "mode", "greedy temperature top_k top_p min_p all", 0, 0, 5 },
+    { "penalties", NULL, 0, 0, 1 },     { "pad", NULL, 0, 0, 1 },
 };
 
 static const char *sample_contradiction(const int *v)

@@ -47,10 +47,9 @@ static mm3_status make_x(mm3_case *c, const int *id, int n_rows, int k, size_t r
     }
     if (codes) {
         uint8_t *dst = mm3__array_add(c, "x_codes", codes_at, n, row_bytes_per * (size_t)k, MM3_U8, MM3_IN);
-        uint8_t *scales =
-            dst ? mm3__array_add(c, "x_scales", scales_at, (size_t)n_rows * n_blocks, row_bytes_per * n_blocks, MM3_U8,
-                                 MM3_IN)
-                : NULL;
+        uint8_t *scales = dst ? mm3__array_add(c, "x_scales", scales_at, (size_t)n_rows * n_blocks,
+                                               row_bytes_per * n_blocks, MM3_U8, MM3_IN)
+                              : NULL;
         MM3__NEED(scales);
         for (int i = 0; i < n_rows; i++)
             mm3__fill_mx_row(s->fill, s->seed, "x codes", id[i], false, dst + (size_t)i * (size_t)k,
@@ -94,8 +93,8 @@ static double sum_of_x(const float *x, int k)
 /* ---- linear ------------------------------------------------------------------------------------------------------ */
 
 static const mm3__field linear_field[] = {
-    { "m", NULL, 3, 1, 4096 },           { "n", NULL, 64, 1, 1 << 20 }, { "k", NULL, 96, 1, 1 << 20 },
-    { "w", W_WORDS, 0, 0, 3 },           { "act", ACT_WORDS, 0, 0, 1 }, { "segments", NULL, 1, 1, MM3_MAX_SEGMENTS },
+    { "m", NULL, 3, 1, 4096 }, { "n", NULL, 64, 1, 1 << 20 }, { "k", NULL, 96, 1, 1 << 20 },
+    { "w", W_WORDS, 0, 0, 3 }, { "act", ACT_WORDS, 0, 0, 1 }, { "segments", NULL, 1, 1, MM3_MAX_SEGMENTS },
 };
 
 static const char *linear_contradiction(const int *v)
@@ -118,9 +117,8 @@ static mm3_status linear_build(mm3_case *c, const int *v)
     int *id = mm3_arena_alloc(&c->arena, (size_t)v[0] * sizeof *id);
     bool x = false, codes = false;
     MM3__NEED(id);
-    *op = (mm3_linear){
-        .m = v[0], .n = v[1], .k = v[2], .act = v[4] ? MM3_ACT_W8A16 : MM3_ACT_W8A8, .n_segments = v[5]
-    };
+    *op =
+        (mm3_linear){ .m = v[0], .n = v[1], .k = v[2], .act = v[4] ? MM3_ACT_W8A16 : MM3_ACT_W8A8, .n_segments = v[5] };
     for (int s = 0; s < op->n_segments; s++) {
         op->segment[s].n = rows_of(op->n, op->n_segments, s);
         op->segment[s].type = type_of(v[3], s);
@@ -165,11 +163,10 @@ const mm3__case_kind mm3__linear_case = {
 
 enum { MOE_M, MOE_TOP_K, MOE_N, MOE_K, MOE_EXPERTS, MOE_W, MOE_ACT, MOE_IN, MOE_SEGMENTS, MOE_PAD };
 static const mm3__field moe_linear_field[] = {
-    { "m", NULL, 3, 1, 4096 },     { "top_k", NULL, 2, 1, 16 },
-    { "n", NULL, 64, 1, 1 << 20 }, { "k", NULL, 96, 1, 1 << 20 },
-    { "experts", NULL, 6, 1, 512 }, { "w", W_WORDS, 0, 0, 3 },
-    { "act", ACT_WORDS, 0, 0, 1 }, { "in", "row pair", 0, 0, 1 },
-    { "segments", NULL, 1, 1, MM3_MAX_EXPERT_SEGMENTS }, { "pad", NULL, 0, 0, 1 },
+    { "m", NULL, 3, 1, 4096 },     { "top_k", NULL, 2, 1, 16 },    { "n", NULL, 64, 1, 1 << 20 },
+    { "k", NULL, 96, 1, 1 << 20 }, { "experts", NULL, 6, 1, 512 }, { "w", W_WORDS, 0, 0, 3 },
+    { "act", ACT_WORDS, 0, 0, 1 }, { "in", "row pair", 0, 0, 1 },  { "segments", NULL, 1, 1, MM3_MAX_EXPERT_SEGMENTS },
+    { "pad", NULL, 0, 0, 1 },
 };
 
 static const char *moe_linear_contradiction(const int *v)
@@ -292,7 +289,10 @@ static const mm3__field quantize_field[] = {
     { "k", NULL, 96, 32, 1 << 20 },
 };
 
-static const char *quantize_contradiction(const int *v) { return v[1] % MM3_MX_BLOCK ? "k is not a multiple of 32" : NULL; }
+static const char *quantize_contradiction(const int *v)
+{
+    return v[1] % MM3_MX_BLOCK ? "k is not a multiple of 32" : NULL;
+}
 
 /* Blocks whose largest magnitude sits on a scale's edge, and elements half way between two codes. */
 static void fill_quantizer_ties(mm3__rng *r, float *x, int k)

@@ -11,7 +11,7 @@ static float *filled_rows(mm3_case *c, const char *name, const void *at, int n, 
 /* ---- embed ------------------------------------------------------------------------------------------------------- */
 
 static const mm3__field embed_field[] = {
-    { "m", NULL, 3, 1, 1 << 16 },          { "k", NULL, 96, 1, 1 << 20 }, { "n", NULL, 50, 1, 1 << 20 },
+    { "m", NULL, 3, 1, 1 << 16 }, { "k", NULL, 96, 1, 1 << 20 }, { "n", NULL, 50, 1, 1 << 20 },
     { "w", "bf16 f32", 0, 0, 1 }, { "pad", NULL, 0, 0, 1 },
 };
 
@@ -34,11 +34,12 @@ static mm3_status embed_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__embed_case = {
-    .field = embed_field, .n_fields = MM3_COUNT(embed_field), .build = embed_build
-};
+const mm3__case_kind mm3__embed_case = { .field = embed_field,
+                                         .n_fields = MM3_COUNT(embed_field),
+                                         .build = embed_build };
 
-/* ---- rope_angles --------------------------------------------------------------------------------------------------- */
+/* ---- rope_angles ---------------------------------------------------------------------------------------------------
+ */
 
 static const mm3__field rope_angles_field[] = { { "m", NULL, 3, 1, 1 << 16 }, { "pad", NULL, 0, 0, 1 } };
 
@@ -67,18 +68,19 @@ static mm3_status rope_angles_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__rope_angles_case = {
-    .field = rope_angles_field, .n_fields = MM3_COUNT(rope_angles_field), .build = rope_angles_build
-};
+const mm3__case_kind mm3__rope_angles_case = { .field = rope_angles_field,
+                                               .n_fields = MM3_COUNT(rope_angles_field),
+                                               .build = rope_angles_build };
 
-/* ---- add_rmsnorm, add_rmsnorm_quantize -------------------------------------------------------------------------------- */
+/* ---- add_rmsnorm, add_rmsnorm_quantize
+ * -------------------------------------------------------------------------------- */
 
-static const mm3__field norm_field[] = {
-    { "m", NULL, 3, 1, 1 << 16 }, { "k", NULL, 96, 1, 1 << 20 }, { "delta", "no yes", 1, 0, 1 }
-};
-static const mm3__field norm_quantize_field[] = {
-    { "m", NULL, 3, 1, 1 << 16 }, { "k", NULL, 96, 32, 1 << 20 }, { "delta", "no yes", 1, 0, 1 }
-};
+static const mm3__field norm_field[] = { { "m", NULL, 3, 1, 1 << 16 },
+                                         { "k", NULL, 96, 1, 1 << 20 },
+                                         { "delta", "no yes", 1, 0, 1 } };
+static const mm3__field norm_quantize_field[] = { { "m", NULL, 3, 1, 1 << 16 },
+                                                  { "k", NULL, 96, 32, 1 << 20 },
+                                                  { "delta", "no yes", 1, 0, 1 } };
 static const char *norm_quantize_contradiction(const int *v)
 {
     return v[1] % MM3_MX_BLOCK ? "k is not a multiple of 32" : NULL;
@@ -120,15 +122,16 @@ static mm3_status add_rmsnorm_quantize_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__add_rmsnorm_case = {
-    .field = norm_field, .n_fields = MM3_COUNT(norm_field), .build = add_rmsnorm_build
-};
+const mm3__case_kind mm3__add_rmsnorm_case = { .field = norm_field,
+                                               .n_fields = MM3_COUNT(norm_field),
+                                               .build = add_rmsnorm_build };
 const mm3__case_kind mm3__add_rmsnorm_quantize_case = { .field = norm_quantize_field,
                                                         .n_fields = MM3_COUNT(norm_quantize_field),
                                                         .contradiction = norm_quantize_contradiction,
                                                         .build = add_rmsnorm_quantize_build };
 
-/* ---- swiglu, swiglu_quantize -------------------------------------------------------------------------------------------- */
+/* ---- swiglu, swiglu_quantize
+ * -------------------------------------------------------------------------------------------- */
 
 static const mm3__field swiglu_field[] = { { "m", NULL, 3, 1, 1 << 16 }, { "n", NULL, 96, 1, 1 << 20 } };
 static const mm3__field swiglu_quantize_field[] = { { "m", NULL, 3, 1, 1 << 16 }, { "n", NULL, 96, 32, 1 << 20 } };
@@ -166,9 +169,9 @@ static mm3_status swiglu_quantize_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__swiglu_case = {
-    .field = swiglu_field, .n_fields = MM3_COUNT(swiglu_field), .build = swiglu_build
-};
+const mm3__case_kind mm3__swiglu_case = { .field = swiglu_field,
+                                          .n_fields = MM3_COUNT(swiglu_field),
+                                          .build = swiglu_build };
 static const char *swiglu_quantize_contradiction(const int *v)
 {
     return v[1] % MM3_MX_BLOCK ? "n is not a multiple of 32" : NULL;
@@ -178,11 +181,12 @@ const mm3__case_kind mm3__swiglu_quantize_case = { .field = swiglu_quantize_fiel
                                                    .contradiction = swiglu_quantize_contradiction,
                                                    .build = swiglu_quantize_build };
 
-/* ---- moe_sum ---------------------------------------------------------------------------------------------------------- */
+/* ---- moe_sum
+ * ---------------------------------------------------------------------------------------------------------- */
 
 static const mm3__field moe_sum_field[] = {
-    { "m", NULL, 3, 1, 1 << 16 },  { "top_k", NULL, 4, 1, 16 }, { "k", NULL, 96, 1, 1 << 20 },
-    { "shared", NULL, 1, 0, 1 }, { "pad", NULL, 0, 0, 1 },
+    { "m", NULL, 3, 1, 1 << 16 }, { "top_k", NULL, 4, 1, 16 }, { "k", NULL, 96, 1, 1 << 20 },
+    { "shared", NULL, 1, 0, 1 },  { "pad", NULL, 0, 0, 1 },
 };
 
 static mm3_status moe_sum_build(mm3_case *c, const int *v)
@@ -209,15 +213,16 @@ static mm3_status moe_sum_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__moe_sum_case = {
-    .field = moe_sum_field, .n_fields = MM3_COUNT(moe_sum_field), .build = moe_sum_build
-};
+const mm3__case_kind mm3__moe_sum_case = { .field = moe_sum_field,
+                                           .n_fields = MM3_COUNT(moe_sum_field),
+                                           .build = moe_sum_build };
 
-/* ---- gather ------------------------------------------------------------------------------------------------------------ */
+/* ---- gather
+ * ------------------------------------------------------------------------------------------------------------ */
 
-static const mm3__field gather_field[] = {
-    { "m", NULL, 3, 1, 1 << 16 }, { "k", NULL, 96, 1, 1 << 20 }, { "rows", NULL, 7, 1, 1 << 16 }
-};
+static const mm3__field gather_field[] = { { "m", NULL, 3, 1, 1 << 16 },
+                                           { "k", NULL, 96, 1, 1 << 20 },
+                                           { "rows", NULL, 7, 1, 1 << 16 } };
 
 static mm3_status gather_build(mm3_case *c, const int *v)
 {
@@ -239,6 +244,6 @@ static mm3_status gather_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__gather_case = {
-    .field = gather_field, .n_fields = MM3_COUNT(gather_field), .build = gather_build
-};
+const mm3__case_kind mm3__gather_case = { .field = gather_field,
+                                          .n_fields = MM3_COUNT(gather_field),
+                                          .build = gather_build };

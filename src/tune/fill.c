@@ -1,11 +1,12 @@
-/* What inputs hold: every fill, for FP32 rows, MXFP8 rows and weights. A row's content follows from (seed, tag, row). */
+/* What inputs hold: every fill, for FP32 rows, MXFP8 rows and weights. A row's content follows from (seed, tag, row).
+ */
 #include <pthread.h>
 #include <string.h>
 
 #include "tune/cases.h"
 
-static const char *const fill_names[MM3_N_FILLS] = { "random",    "trained", "zero", "tiny",   "huge", "subnormal",
-                                                     "nan",       "inf",     "scales", "ties", "exact" };
+static const char *const fill_names[MM3_N_FILLS] = { "random", "trained", "zero",   "tiny", "huge", "subnormal",
+                                                     "nan",    "inf",     "scales", "ties", "exact" };
 
 const char *mm3_fill_name(mm3_fill fill) { return fill_names[fill]; }
 
@@ -33,7 +34,8 @@ mm3__rng mm3__rng_of(uint64_t seed, const char *tag, int64_t row)
 float mm3__normal(mm3__rng *r)
 {
     uint64_t u = mm3__next(r);
-    int64_t sum = (int64_t)(u & 0xFFFF) + (int64_t)(u >> 16 & 0xFFFF) + (int64_t)(u >> 32 & 0xFFFF) + (int64_t)(u >> 48);
+    int64_t sum =
+        (int64_t)(u & 0xFFFF) + (int64_t)(u >> 16 & 0xFFFF) + (int64_t)(u >> 32 & 0xFFFF) + (int64_t)(u >> 48);
     return (float)(sum - 2 * 65535) * 2.6429e-5f;
 }
 
@@ -65,14 +67,30 @@ void mm3__fill_row(mm3_fill fill, uint64_t seed, const char *tag, int64_t row, f
 {
     mm3__rng r = mm3__rng_of(seed, tag, row);
     for (int c = 0; c < n; c++) switch (fill) {
-        case MM3_FILL_ZERO: dst[c] = mm3__next(&r) & 1 ? -0.0f : 0.0f; break;
-        case MM3_FILL_TINY: dst[c] = mm3__normal(&r) * 0x1p-100f; break;
-        case MM3_FILL_HUGE: dst[c] = mm3__normal(&r) * 0x1p90f; break;
-        case MM3_FILL_SUBNORMAL: dst[c] = mm3_f32_from_bits((uint32_t)mm3__next(&r) & 0x807FFFFFu); break;
-        case MM3_FILL_TRAINED: dst[c] = trained_value(tag, c, &r); break;
-        case MM3_FILL_TIES: dst[c] = 0.5f * (float)(mm3__below(&r, 17) - 8); break;
-        case MM3_FILL_EXACT: dst[c] = (float)(mm3__below(&r, 9) - 4); break;
-        default: dst[c] = mm3__normal(&r); break;
+        case MM3_FILL_ZERO:
+            dst[c] = mm3__next(&r) & 1 ? -0.0f : 0.0f;
+            break;
+        case MM3_FILL_TINY:
+            dst[c] = mm3__normal(&r) * 0x1p-100f;
+            break;
+        case MM3_FILL_HUGE:
+            dst[c] = mm3__normal(&r) * 0x1p90f;
+            break;
+        case MM3_FILL_SUBNORMAL:
+            dst[c] = mm3_f32_from_bits((uint32_t)mm3__next(&r) & 0x807FFFFFu);
+            break;
+        case MM3_FILL_TRAINED:
+            dst[c] = trained_value(tag, c, &r);
+            break;
+        case MM3_FILL_TIES:
+            dst[c] = 0.5f * (float)(mm3__below(&r, 17) - 8);
+            break;
+        case MM3_FILL_EXACT:
+            dst[c] = (float)(mm3__below(&r, 9) - 4);
+            break;
+        default:
+            dst[c] = mm3__normal(&r);
+            break;
         }
     if (n > 0 && (fill == MM3_FILL_NAN || fill == MM3_FILL_INF)) sprinkle(fill, &r, dst, n);
 }
@@ -105,11 +123,16 @@ static void make_codes(void)
 static codes_kind codes_kind_of(mm3_fill fill)
 {
     switch (fill) {
-    case MM3_FILL_TRAINED: return CODES_NORMAL;
-    case MM3_FILL_EXACT: return CODES_WHOLE;
-    case MM3_FILL_ZERO: return CODES_ZERO;
-    case MM3_FILL_SUBNORMAL: return CODES_SUBNORMAL;
-    default: return CODES_ANY;
+    case MM3_FILL_TRAINED:
+        return CODES_NORMAL;
+    case MM3_FILL_EXACT:
+        return CODES_WHOLE;
+    case MM3_FILL_ZERO:
+        return CODES_ZERO;
+    case MM3_FILL_SUBNORMAL:
+        return CODES_SUBNORMAL;
+    default:
+        return CODES_ANY;
     }
 }
 
@@ -121,17 +144,25 @@ static uint8_t scale_byte(mm3_fill fill, uint64_t seed, bool weight, int64_t row
 {
     int few = (int)(even >> 40 & 3);
     switch (fill) {
-    case MM3_FILL_TRAINED: return (uint8_t)(weight ? 113 + few : 119 + few);
-    case MM3_FILL_ZERO: return (uint8_t)(even % 255);
-    case MM3_FILL_TINY: return (uint8_t)(72 + few);
-    case MM3_FILL_HUGE: return (uint8_t)(weight ? 174 + few : 160 + few);
+    case MM3_FILL_TRAINED:
+        return (uint8_t)(weight ? 113 + few : 119 + few);
+    case MM3_FILL_ZERO:
+        return (uint8_t)(even % 255);
+    case MM3_FILL_TINY:
+        return (uint8_t)(72 + few);
+    case MM3_FILL_HUGE:
+        return (uint8_t)(weight ? 174 + few : 160 + few);
     /* odd rows of activations bring what the weights hold back into range */
-    case MM3_FILL_SUBNORMAL: return (uint8_t)(weight ? few : row & 1 ? 247 : 120);
-    case MM3_FILL_EXACT: return (uint8_t)(126 + MM3_MIN(few, 2));
+    case MM3_FILL_SUBNORMAL:
+        return (uint8_t)(weight ? few : row & 1 ? 247 : 120);
+    case MM3_FILL_EXACT:
+        return (uint8_t)(126 + MM3_MIN(few, 2));
     case MM3_FILL_SCALES:
-        if (weight) return (uint8_t)(row % 8 == 7 && block == 0 ? 255 : MM3_MIN(scale_base(seed, block) + (int)(row % 3), 254));
+        if (weight)
+            return (uint8_t)(row % 8 == 7 && block == 0 ? 255 : MM3_MIN(scale_base(seed, block) + (int)(row % 3), 254));
         return (uint8_t)(row & 1 ? MM3_MIN(254 - scale_base(seed, block), 247) : 127);
-    default: return (uint8_t)(weight ? 119 + few : 125 + few);
+    default:
+        return (uint8_t)(weight ? 119 + few : 125 + few);
     }
 }
 
@@ -193,8 +224,8 @@ mm3_status mm3__weight_make(mm3_case *c, const char *const name[2], const char *
         MM3__NEED(scales);
         c->array[c->n_arrays - 1].weight = true;
         for (int j = 0; j < w->n; j++)
-            mm3__fill_mx_row(s->fill, s->seed, tag, j, true, data + (size_t)j * (size_t)k, scales + (size_t)j * n_blocks,
-                             k);
+            mm3__fill_mx_row(s->fill, s->seed, tag, j, true, data + (size_t)j * (size_t)k,
+                             scales + (size_t)j * n_blocks, k);
     } else {
         float *line = mm3_arena_alloc(&c->arena, (size_t)k * sizeof *line);
         MM3__NEED(line);
@@ -205,7 +236,8 @@ mm3_status mm3__weight_make(mm3_case *c, const char *const name[2], const char *
     return MM3_OK;
 }
 
-/* ---- slots --------------------------------------------------------------------------------------------------------- */
+/* ---- slots ---------------------------------------------------------------------------------------------------------
+ */
 
 bool mm3__is_padding(const mm3_case *c, int i, int pad) { return pad && mm3__row_id(c, i) % 3 == 2; }
 

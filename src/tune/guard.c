@@ -39,8 +39,8 @@ void mm3__area_close(mm3__area *a)
 void mm3__area_move(mm3__area *a, mm3__place place, bool keep)
 {
     unsigned char *room = a->map + page_bytes();
-    unsigned char *to = place == MM3__AT_ODD_START ? room + a->align
-                                                   : room + (a->n_room - a->n_bytes) / a->align * a->align;
+    unsigned char *to =
+        place == MM3__AT_ODD_START ? room + a->align : room + (a->n_room - a->n_bytes) / a->align * a->align;
     if (keep && a->data && to != a->data) memmove(to, a->data, a->n_bytes);
     a->data = to;
 }

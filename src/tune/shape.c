@@ -45,16 +45,16 @@ static mm3_status parse_value(mm3_op_id op, const mm3__field *f, const char *val
     int64_t number;
     if (!f->words) {
         MM3_CHECK(mm3_parse_int(value, f->low, f->high, &number), MM3_ERR_ARG,
-                  "shape of %s: %s=%s is not a whole number of %d..%d", mm3_op_info_of(op)->name, f->name, value, f->low,
-                  f->high);
+                  "shape of %s: %s=%s is not a whole number of %d..%d", mm3_op_info_of(op)->name, f->name, value,
+                  f->low, f->high);
         *out = (int)number;
         return MM3_OK;
     }
     for (int i = 0;; i++) {
         size_t n;
         const char *word = word_at(f->words, i, &n);
-        MM3_CHECK(word, MM3_ERR_ARG, "shape of %s: %s=%s, but %s is one of: %s", mm3_op_info_of(op)->name, f->name, value,
-                  f->name, f->words);
+        MM3_CHECK(word, MM3_ERR_ARG, "shape of %s: %s=%s, but %s is one of: %s", mm3_op_info_of(op)->name, f->name,
+                  value, f->name, f->words);
         if (strlen(value) != n || memcmp(value, word, n) != 0) continue;
         *out = i;
         return MM3_OK;

@@ -1,6 +1,7 @@
 /* tune: which candidate. Verifies candidates against the references, with cases made here; times and decides.
  * Knows operations and kernels; no network, no files, no command line.
- * Reading order: this, cases.h (how a case is built), verify.c, sweep.c (which cases), tolerance.c (how right is right). */
+ * Reading order: this, cases.h (how a case is built), verify.c, sweep.c (which cases), tolerance.c (how right is
+ * right). */
 #ifndef MM3_TUNE_H
 #define MM3_TUNE_H
 
@@ -83,8 +84,8 @@ typedef struct mm3_verdict {
  * errors  MM3_ERR_NOMEM; what is wrong with the candidate is in the verdict */
 MM3_MUST_USE mm3_status mm3_verify(mm3_case *c, const mm3_device_info *device, const mm3_kernel *kernel,
                                    const mm3_tactic *tactic, mm3_verdict *verdict);
-/* The rows of this case alone, reversed, in a larger batch and on other numbers of threads: equal bits? For tactics that
- * say row_invariant. */
+/* The rows of this case alone, reversed, in a larger batch and on other numbers of threads: equal bits? For tactics
+ * that say row_invariant. */
 MM3_MUST_USE mm3_status mm3_verify_rows(const mm3_case_spec *spec, const mm3_device_info *device,
                                         const mm3_kernel *kernel, const mm3_tactic *tactic, mm3_verdict *verdict);
 /* On the device itself, with its threads at the same time: equal bits to one thread after the other, ten times. */
@@ -97,14 +98,14 @@ MM3_MUST_USE mm3_status mm3_tolerances_text(char **text);
 /* ---- sweep: every candidate on every case -------------------------------------------------------------------- */
 
 typedef struct mm3_sweep {
-    int op;                /* mm3_op_id or -1: all */
-    const char *candidate; /* NULL: all */
-    const char *tactic;    /* NULL: all */
+    int op;                 /* mm3_op_id or -1: all */
+    const char *candidate;  /* NULL: all */
+    const char *tactic;     /* NULL: all */
     const mm3_shape *shape; /* NULL: the operation's list; needs op */
-    int fill;              /* mm3_fill or -1: all */
+    int fill;               /* mm3_fill or -1: all */
     uint64_t seed;
-    bool quick;            /* a reduced set, for sanitizer builds */
-    int n_workers;         /* cases checked at the same time */
+    bool quick;    /* a reduced set, for sanitizer builds */
+    int n_workers; /* cases checked at the same time */
     /* Called for every verdict, one at a time. `repro` is the line that repeats it. */
     void (*report)(void *user, const mm3_kernel *kernel, const mm3_tactic *tactic, const mm3_verdict *verdict,
                    const char *repro);
