@@ -69,12 +69,13 @@ typedef struct mm3_options {
     double kv_gb;          /* KV memory in 10^9 bytes; 0: room for max_batch sessions of `context` tokens */
     const char *kv_dtype;  /* "f32" (default) or "bf16" */
     const char *backend;   /* pins, 'OP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC]', apart by ';'; NULL: none */
+    int n_token;           /* ids from here on have no text and are never sampled: mm3_tokenizer_size(); 0: none such */
     const char *tune;      /* "off": natives and pins only (the only mode so far); NULL: "off" */
 } mm3_options;
 
-#define MM3_OPTIONS_INIT                                           \
-    {                                                              \
-        NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, NULL \
+#define MM3_OPTIONS_INIT                                              \
+    {                                                                 \
+        NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, 0, NULL \
     }
 
 /* Map the checkpoint, check every tensor against config.json, make the buffers.

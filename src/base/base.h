@@ -84,7 +84,7 @@ MM3_MUST_USE mm3_status mm3_buf_take(mm3_buf *b, char **out, size_t *n);
 
 /* ---- JSON (json.c) -------------------------------------------------------------------------------------- */
 
-/* Parse text; duplicate keys, trailing garbage, depth beyond 512 and NUL in keys are refused.
+/* Parse text; duplicate keys, trailing garbage, depth beyond 2048 (jansson's limit) and NUL are refused.
  *   what  named in the error: a file's path, "--tools" ... */
 MM3_MUST_USE mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const char *what);
 MM3_MUST_USE mm3_status mm3_json_load(json_t **out, const char *path);

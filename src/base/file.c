@@ -21,7 +21,7 @@ mm3_status mm3_file_open(mm3_file **out, const char *path)
         st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "%s: out of memory", path);
         goto done;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must be refused, not waited for */
     if (fd < 0 || fstat(fd, &s) < 0) {
         st = mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot open %s: %s", path, strerror(errno));
         goto done;

@@ -7,7 +7,7 @@
 mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const char *what)
 {
     json_error_t e;
-    *out = json_loadb(text, n_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e);
+    *out = json_loadb(text ? text : "", n_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e); /* empty map: NULL */
     if (*out) return MM3_OK;
     if (json_error_code(&e) == json_error_out_of_memory)
         return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "%s: out of memory while reading JSON", what);
@@ -48,10 +48,13 @@ mm3_status mm3_json_int(const json_t *object, const char *key, const char *what,
     if (!json_is_number(v)) return wrong_type(key, what, "a whole number");
     d = json_number_value(v);
     if (json_is_real(v) && d != floor(d)) return wrong_type(key, what, "a whole number");
-    MM3_CHECK(d >= (double)low && d <= (double)high, MM3_ERR_FORMAT, "%s: \"%s\" is %.17g; expected %lld to %lld", what,
-              key, d, (long long)low, (long long)high);
-    *out = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)d;
-    return MM3_OK;
+    /* 2^63 is a double, the largest int64 is not: compare integers as integers, and cast only what fits. */
+    if (json_is_integer(v) || fabs(d) < 0x1p63) {
+        *out = json_is_integer(v) ? (int64_t)json_integer_value(v) : (int64_t)d;
+        if (*out >= low && *out <= high) return MM3_OK;
+    }
+    return mm3_fail(MM3_ERR_FORMAT, MM3_HERE, "%s: \"%s\" is %.17g; expected %lld to %lld", what, key, d,
+                    (long long)low, (long long)high);
 }
 
 mm3_status mm3_json_double(const json_t *object, const char *key, const char *what, bool has_default, double fallback,

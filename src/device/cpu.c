@@ -1,6 +1,7 @@
 /* The CPU device: what the processor can do, and calls on all its threads. */
 #include <omp.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
@@ -121,9 +122,41 @@ void mm3_device_features_text(unsigned features, char *text, size_t n)
         if ((features >> i & 1) && at < n) at += (size_t)snprintf(text + at, n - at, "%s%s", at ? " " : "", name[i]);
 }
 
+/* A barrier that spins: calls of a decode step last microseconds. It yields after a while, since a processor may be
+ * shared. One cache line each for the two words, so that arrivals do not disturb the waiters. */
+typedef struct barrier {
+    _Alignas(64) atomic_int arrived;
+    _Alignas(64) atomic_int round;
+} barrier;
+
+static void pause_briefly(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#endif
+}
+
+static void wait_for_all(barrier *b, int n_threads)
+{
+    enum { SPINS = 20000 };
+    int round = atomic_load_explicit(&b->round, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) == n_threads - 1) {
+        atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&b->round, round + 1, memory_order_release);
+        return;
+    }
+    for (int i = 0; atomic_load_explicit(&b->round, memory_order_acquire) == round; i++) {
+        if (i < SPINS)
+            pause_briefly();
+        else
+            sched_yield();
+    }
+}
+
 void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls)
 {
     int n_threads = device->info.n_threads;
+    barrier all = { 0 };
     if (n_threads == 1) {
         for (int i = 0; i < n_calls; i++) calls[i].run(&calls[i], 0, 1);
         return;
@@ -132,8 +165,55 @@ void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls)
     {
         int i_thread = omp_get_thread_num(), n = omp_get_num_threads();
         for (int i = 0; i < n_calls; i++) {
+            if (i > 0 && calls[i].waits) wait_for_all(&all, n);
             calls[i].run(&calls[i], i_thread, n);
-#pragma omp barrier
         }
     }
 }
+
+/* ---- graphs -------------------------------------------------------------------------------------------------- */
+
+struct mm3_graph {
+    mm3_device *device; /* borrowed */
+    mm3_call *call;     /* owned */
+    int n, max;
+};
+
+mm3_status mm3_graph_open(mm3_graph **out, mm3_device *device)
+{
+    *out = mm3_calloc(1, sizeof **out);
+    MM3_CHECK(*out, MM3_ERR_NOMEM, "out of memory for a graph");
+    (*out)->device = device;
+    return MM3_OK;
+}
+
+void mm3_graph_close(mm3_graph **graph)
+{
+    if (!graph || !*graph) return;
+    mm3_free((*graph)->call);
+    mm3_free(*graph);
+    *graph = NULL;
+}
+
+mm3_status mm3_graph_append(mm3_graph *graph, const mm3_call *call)
+{
+    if (graph->n == graph->max) {
+        int max = graph->max ? 2 * graph->max : 64;
+        mm3_call *c = mm3_realloc(graph->call, (size_t)max * sizeof *c);
+        MM3_CHECK(c, MM3_ERR_NOMEM, "out of memory for a graph of %d calls", max);
+        graph->call = c;
+        graph->max = max;
+    }
+    graph->call[graph->n++] = *call;
+    return MM3_OK;
+}
+
+int mm3_graph_length(const mm3_graph *graph) { return graph->n; }
+const mm3_call *mm3_graph_call(const mm3_graph *graph, int i) { return &graph->call[i]; }
+
+void mm3_graph_set_scratch(mm3_graph *graph, void *scratch)
+{
+    for (int i = 0; i < graph->n; i++) graph->call[i].scratch = scratch;
+}
+
+void mm3_graph_replay(mm3_graph *graph) { mm3_device_run(graph->device, graph->call, graph->n); }

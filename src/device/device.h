@@ -40,9 +40,23 @@ struct mm3_call {
     const void *op;     /* the operation's contract struct */
     const void *tactic; /* mm3_tactic of the candidate, or NULL */
     void *scratch;      /* as large as the candidate asked for, shared by all threads and phases; or NULL */
+    bool waits;         /* every thread must have finished all earlier calls before any starts this one */
 };
 
-/* Run calls in order on all threads, one parallel region, with a barrier after each call; returns when done. */
+/* Run calls in order on all threads, one parallel region; returns when all are done. */
 void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls);
+
+/* A recorded step: calls over fixed buffers. Replay makes no allocation, no look-up and no choice. */
+typedef struct mm3_graph mm3_graph;
+MM3_MUST_USE mm3_status mm3_graph_open(mm3_graph **out, mm3_device *device);
+void mm3_graph_close(mm3_graph **graph);
+/* The call is copied; what it points to must outlive the graph.
+ * errors  MM3_ERR_NOMEM (graph unchanged) */
+MM3_MUST_USE mm3_status mm3_graph_append(mm3_graph *graph, const mm3_call *call);
+int mm3_graph_length(const mm3_graph *graph);
+const mm3_call *mm3_graph_call(const mm3_graph *graph, int i);
+/* Point every call's scratch to one area. */
+void mm3_graph_set_scratch(mm3_graph *graph, void *scratch);
+void mm3_graph_replay(mm3_graph *graph);
 
 #endif

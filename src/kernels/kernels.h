@@ -69,20 +69,50 @@ static inline mm3_status mm3_issue(mm3_recorder *r, mm3_op_id op, const void *co
     return r->issue(r, op, contract);
 }
 
-/* The eager recorder: runs the operation now with the candidate its pin names, else with native (a chain's: split).
- *   pins  borrowed, may be NULL */
-MM3_MUST_USE mm3_status mm3_eager_open(mm3_recorder **out, mm3_device *device, const mm3_pins *pins);
+/* Says what a stage is bound to; an error where there is no decision. */
+typedef mm3_status mm3_choose(void *user, mm3_op_id op, const void *contract, mm3_choice *choice);
+
+/* eager: runs the operation now, bound by `choose`.
+ *   user  borrowed, handed to choose */
+MM3_MUST_USE mm3_status mm3_eager_open(mm3_recorder **out, mm3_device *device, mm3_choose *choose, void *user);
 void mm3_eager_close(mm3_recorder **recorder);
 
-/* Bind one operation to calls: appends the phases of `choice` (or, for a split chain, of its parts' choices, found by
- * `choose`) to calls[]. Used by every recorder.
- *   parts    room for a chain's sub-stages, which the calls then point to; MM3_MAX_PARTS
- *   scratch  [n_scratch] bytes; *need is set to what the operation wants, and nothing is appended if that is more
- * errors  MM3_ERR_UNSUPPORTED the choice refuses the operation */
-typedef mm3_status mm3_choose(void *user, mm3_op_id op, const void *contract, mm3_choice *choice);
-enum { MM3_MAX_CALLS = MM3_MAX_PARTS * MM3_MAX_PHASES };
+/* collect: runs nothing and lists the stages of a step, each once, with every contract that shares its key, in step
+ * order. The parts of a chain come before it, as stages of their own. */
+typedef struct mm3_stage {
+    mm3_op_id op;
+    char *key;       /* owned: the key as text */
+    int n, max;      /* contracts */
+    void **contract; /* owned, and each of them: copies; their arrays are the network's own buffers */
+} mm3_stage;
+MM3_MUST_USE mm3_status mm3_collect_open(mm3_recorder **out);
+/* Borrowed; grows with every issue. */
+const mm3_stage *mm3_collect_stages(const mm3_recorder *recorder, int *n);
+void mm3_collect_close(mm3_recorder **recorder);
+
+/* record: binds each operation by `choose` and appends it to a graph, with waits only between calls that touch the same
+ * memory. The recorder owns the graph and the copies of the contracts: keep it as long as the graph is replayed. */
+MM3_MUST_USE mm3_status mm3_record_open(mm3_recorder **out, mm3_device *device, mm3_choose *choose, void *user);
+mm3_graph *mm3_record_graph(mm3_recorder *recorder);
+/* Bytes of scratch the recorded calls need; they have none until it is given. Graphs that never run at the same time
+ * may share it. */
+size_t mm3_record_scratch(const mm3_recorder *recorder);
+void mm3_record_set_scratch(mm3_recorder *recorder, void *scratch);
+void mm3_record_close(mm3_recorder **recorder);
+
+/* A choose that takes the pin of a stage (user: const mm3_pins *, may be NULL), else the first of the list. */
+mm3_choose mm3_choose_native;
+
+/* Bind one operation: the phases of its choice or, for a split chain, of its parts' choices. What recorders are made
+ * of. parts    room for a chain's sub-stages, which the calls then point to: MM3_MAX_PARTS scratch  what the calls get
+ *   need     bytes of scratch they want
+ * errors  MM3_ERR_UNSUPPORTED the choice refuses the operation; those of choose */
+typedef struct mm3_bound {
+    mm3_call call;
+    mm3_op_id op; /* of call.op: a chain's parts have their own */
+} mm3_bound;
+enum { MM3_MAX_BOUND = MM3_MAX_PARTS * MM3_MAX_PHASES };
 MM3_MUST_USE mm3_status mm3_bind(const mm3_device_info *device, mm3_op_id op, const void *contract, mm3_choose *choose,
-                                 void *user, mm3_part *parts, void *scratch, size_t n_scratch, size_t *need,
-                                 mm3_call *calls, int *n_calls);
+                                 void *user, mm3_part *parts, size_t *need, mm3_bound *bound, int *n_bound);
 
 #endif

@@ -15,6 +15,7 @@ typedef struct mm3_config {
     int n_index_heads, index_dim, block_size, topk_blocks;
     double rms_norm_eps, rope_theta, routed_scaling_factor;
     double swiglu_alpha, swiglu_limit, swiglu_beta;
+    bool is_mxfp8;                  /* quantization_config is there; without it every weight is BF16 or F32 */
     unsigned char *layer_is_moe;    /* [n_layers] owned by the model's arena */
     unsigned char *layer_is_sparse; /* [n_layers] */
     int n_stop_ids;                 /* eos_token_id of config.json, if any */
@@ -47,6 +48,7 @@ typedef enum mm3_st_dtype {
     MM3_ST_U64,
     MM3_ST_F64
 } mm3_st_dtype;
+const char *mm3_st_dtype_name(mm3_st_dtype t); /* the file's word: "F8_E4M3" */
 
 /* One tensor of a shard; views into the map. */
 typedef struct mm3_tensor {
@@ -59,7 +61,8 @@ typedef struct mm3_tensor {
     size_t n_bytes;
 } mm3_tensor;
 
-/* All tensors of a checkpoint folder: by model.safetensors.index.json, or model.safetensors alone. */
+/* All tensors of a checkpoint folder: by model.safetensors.index.json, or model.safetensors alone. With an index only
+ * the files and tensors that it lists count; other files in the folder are not opened. */
 typedef struct mm3_shards mm3_shards;
 /* Maps the files and checks every header whole: nothing is read of the data.
  * errors  MM3_ERR_IO, MM3_ERR_FORMAT name the file and the tensor */
@@ -68,7 +71,11 @@ void mm3_shards_close(mm3_shards **shards);
 /* NULL if there is none of that name. */
 const mm3_tensor *mm3_shards_find(const mm3_shards *shards, const char *name);
 int mm3_shards_count(const mm3_shards *shards);
+/* Tensors lie in one array: at(i) is at(0) + i. */
 const mm3_tensor *mm3_shards_at(const mm3_shards *shards, int i);
+/* Tensors that a shard holds and the index does not list (there): out of reach of find, counted for messages. */
+int mm3_shards_count_unlisted(const mm3_shards *shards);
+const mm3_tensor *mm3_shards_find_unlisted(const mm3_shards *shards, const char *name);
 /* Check one file's header and list its tensors (also used to read golden files). `tensors` lives in the arena, views
  * into `data`. */
 MM3_MUST_USE mm3_status mm3_safetensors_parse(mm3_tensor **tensors, int *n, mm3_arena *arena, const unsigned char *data,
@@ -100,13 +107,17 @@ typedef struct mm3_model {
     size_t weight_bytes;      /* of all text tensors */
     size_t step_bytes;        /* weights read by one token: what a decode step of batch 1 must move */
     int n_tensors, n_skipped; /* text tensors used; vision, MTP and other known extras passed over by name */
+    int n_unused;             /* others that no part reads: outside the text model's names, or rotary tables */
+    int n_unlisted;           /* tensors in the shards that the index does not list */
     mm3_shards *shards;       /* owned */
     mm3_arena arena;          /* owned */
     char *dir;                /* owned */
 } mm3_model;
 
 /* Open a checkpoint folder: config, shards, every tensor checked against the config (dtype, shape, scale). A BF16 or
- * F32 weight is accepted wherever an MXFP8 one may stand.
+ * F32 weight is accepted wherever an MXFP8 one may stand. A tensor with a text model's name that the network does not
+ * read (a bias, a layer too many) is an error: the result would be another model's. To leave one out, take it out of
+ * the index.
  * errors  as mm3_config_parse and mm3_shards_open; MM3_ERR_FORMAT a tensor missing or of the wrong shape or dtype */
 MM3_MUST_USE mm3_status mm3_model_open(mm3_model **out, const char *dir);
 void mm3_model_close(mm3_model **model);

@@ -1,0 +1,138 @@
+/* cli: the program mm3. The only folder that prints, exits or reads the environment: options as tables, errors as one
+ * line, output that is checked. Add a command: one line in main.c's table and one file cmd_NAME.c.
+ * A command gets argv with argv[0] its own name, and returns an exit status. */
+#ifndef MM3_CLI_H
+#define MM3_CLI_H
+
+#include <jansson.h>
+#include <stdio.h>
+
+#include "mm3.h"
+
+/* Exit statuses, and CLI_GO: nothing to exit for yet. */
+enum { CLI_GO = -1, CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
+
+typedef struct cli_command {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *summary; /* one line for 'mm3 help' */
+    const char *usage;   /* its arguments, at most three lines */
+} cli_command;
+/* NULL if there is none of that name. */
+const cli_command *cli_find_command(const char *name);
+
+/* ---- options (options.c) --------------------------------------------------------------------------------- */
+
+typedef enum cli_kind {
+    CLI_FLAG,   /* bool */
+    CLI_INT,    /* int */
+    CLI_INT64,  /* int64_t */
+    CLI_FLOAT,  /* float */
+    CLI_DOUBLE, /* double */
+    CLI_TEXT,   /* const char *, borrowed from argv */
+    CLI_WORD,   /* const char *, one of the words of `arg` */
+    CLI_HEADING /* no option: `help` is a line of the help text */
+} cli_kind;
+
+/* One option. Numbers are read strictly and must lie in [low, high]. An option without help text is listed in the
+ * paragraph under its heading, so that the help of a command fits a screen. */
+typedef struct cli_option {
+    const char *name; /* long, without the dashes */
+    char letter;      /* short, or 0 */
+    cli_kind kind;
+    void *to;         /* where the value goes; untouched unless the option is given */
+    const char *arg;  /* "N", "FILE", or the words of a CLI_WORD: "on|off", "MODE:on|off" */
+    const char *help; /* one line, or NULL */
+    double low, high;
+} cli_option;
+
+/* The options of every command that opens an engine; start from CLI_ENGINE_INIT. */
+typedef struct cli_engine {
+    mm3_options options;
+    const char *numerics; /* as given, or NULL */
+} cli_engine;
+#define CLI_ENGINE_INIT        \
+    {                          \
+        MM3_OPTIONS_INIT, NULL \
+    }
+
+/* Read argv by a command's table and the engine's. Prints help or what is wrong.
+ *   engine        NULL: the command knows no engine options
+ *   max_operands  arguments that are no options, at most; they are argv[optind ..] afterwards (getopt's optind)
+ * returns CLI_GO, or the status to exit with */
+int cli_parse(int argc, char **argv, const cli_option *own, int n_own, cli_engine *engine, int max_operands);
+/* 'mm3 help options': the options of every command that opens an engine. */
+void cli_print_engine_options(void);
+
+/* ---- shared by commands (cli.c) ---------------------------------------------------------------------------- */
+
+/* Print "mm3: text" on standard error as one line; returns CLI_USAGE. */
+int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same for what is no mistake in the arguments; returns CLI_FAILED. */
+int cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+/* The same with mm3_last_error(); returns CLI_FAILED. */
+int cli_failed(void);
+
+/* Flush standard output; false once any write failed. main reports the failure at the end, in cli_finish(). */
+bool cli_flush(void);
+/* The exit status: `status`, or CLI_FAILED with a message if standard output could not be written. A reader that went
+ * away is no news: that fails quietly. */
+int cli_finish(int status);
+/* Print as one line of JSON and give the value up; NULL (out of memory while it was built) is an error. */
+int cli_print_json(json_t *value);
+/* A number, or null where it is not finite. */
+json_t *cli_json_real(double value);
+json_t *cli_json_ids(const int32_t *ids, int n);
+
+/* The folder of the model: as given, else $MM3_MODEL, else ./models/tiny-m3 if that exists; NULL with an error printed.
+ */
+const char *cli_model_dir(const char *given);
+/* Open the engine that the options describe. CLI_GO, or the status to exit with after the error was printed. */
+int cli_open_engine(mm3_engine **out, cli_engine *engine);
+/* Whether the folder has a file of that name. */
+bool cli_model_has(const char *dir, const char *name);
+/* Read a whole file ("-": standard input) as text for mm3_free(). False with an error printed. */
+bool cli_read_text(const char *path, char **text, size_t *n_bytes);
+/* Read token ids from a file ("-": standard input), apart by blanks, line ends or commas; for mm3_free(). */
+bool cli_read_ids(const char *path, int32_t **ids, int *n_ids);
+/* Zeroed memory for mm3_free(); NULL with an error printed. */
+void *cli_alloc(size_t n, size_t n_bytes);
+/* A seed that JSON readers keep exactly (below 2^53). */
+uint64_t cli_random_seed(void);
+
+/* While on, the first Ctrl-C only makes cli_interrupted() true, and a second one ends the process. */
+void cli_catch_interrupt(bool on);
+bool cli_interrupted(void);
+
+/* ---- text as it comes (stream.c) ---------------------------------------------------------------------------- */
+
+/* Decodes the tokens of one generation, from the engine's thread, and keeps them. */
+typedef struct cli_stream {
+    mm3_tokenizer *tokenizer; /* borrowed; NULL: no text */
+    mm3_decoder *decoder;     /* owned */
+    const int32_t *stop_ids;  /* borrowed; they have no text */
+    int n_stop;
+    /* Where text goes, piece by piece; false stops the generation. */
+    bool (*sink)(void *user, const char *text, bool finish);
+    void *user;
+    int32_t *ids; /* [max_ids] owned */
+    float *logprobs;
+    int n_ids, max_ids;
+    char error[1024]; /* what failed on the engine's thread, or "" */
+} cli_stream;
+bool cli_stream_open(cli_stream *s, int max_ids, bool special);
+void cli_stream_close(cli_stream *s);
+/* Generate into the stream until a stop id, max_ids tokens, Ctrl-C, or a sink that says stop.
+ *   finish_reason  "stop", "length" or "interrupted"
+ * returns whether all went well, with the error printed */
+bool cli_stream_generate(cli_stream *s, mm3_session *session, const mm3_sampling *sampling, const char **finish_reason);
+
+/* ---- commands ----------------------------------------------------------------------------------------------- */
+
+int cmd_generate(int argc, char **argv);
+int cmd_chat(int argc, char **argv);
+int cmd_score(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
+int cmd_info(int argc, char **argv);
+
+#endif

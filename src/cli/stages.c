@@ -1,0 +1,138 @@
+/* Collects the stages of a model's steps and asks the candidates; and MiniMax-M3's sizes without its weights. */
+#include <stdio.h>
+#include <string.h>
+
+#include "cli/stages.h"
+
+static void add_reason(cli_candidate *c, const char *key, const char *why)
+{
+    for (int i = 0; i < c->n_reasons; i++)
+        if (strcmp(c->reason[i], why) == 0) return;
+    if (c->n_reasons == CLI_MAX_REASONS) return;
+    snprintf(c->reason[c->n_reasons], sizeof c->reason[0], "%s", why);
+    snprintf(c->stage[c->n_reasons++], sizeof c->stage[0], "%s", key);
+}
+
+/* A stage is taken if any tactic takes it; the reason is the default tactic's. */
+static void ask(cli_candidate *c, const mm3_device_info *device, const mm3_stage *stage)
+{
+    const mm3_kernel *k = c->kernel;
+    const char *why = NULL;
+    for (int i = k->n_tactics - 1; i >= 0; i--) {
+        why = k->refuses ? k->refuses(device, stage->contract[0], &k->tactics[i]) : NULL;
+        if (!why) {
+            c->n_accepted++;
+            return;
+        }
+    }
+    c->n_refused++;
+    add_reason(c, stage->key, why ? why : "it has no tactic");
+}
+
+/* MiniMax-M3 cut to one layer of each kind: dense, and sparse with experts. */
+typedef struct sizes {
+    mm3_model model;
+    mm3_layer layer[2];
+    unsigned char is_moe[2], is_sparse[2];
+    mm3_weight gate_up[256], down[128];
+} sizes;
+
+static mm3_weight mx(int n) { return (mm3_weight){ .n = n, .type = MM3_MX }; }
+
+/* source  docs/numerics.md, section 1: config.json */
+static void fill_m3(sizes *s)
+{
+    mm3_config *c = &s->model.config;
+    *c = (mm3_config){ .hidden_size = 6144,
+                       .n_layers = 2,
+                       .vocab_size = 200064,
+                       .max_position = 1048576,
+                       .n_heads = 64,
+                       .n_kv_heads = 4,
+                       .dense_intermediate = 12288,
+                       .expert_intermediate = 3072,
+                       .shared_intermediate = 3072,
+                       .n_experts = 128,
+                       .experts_per_token = 4,
+                       .n_shared_experts = 1,
+                       .n_index_heads = 4,
+                       .index_dim = 128,
+                       .block_size = 128,
+                       .topk_blocks = 16,
+                       .rms_norm_eps = 1e-6,
+                       .rope_theta = 5e6,
+                       .routed_scaling_factor = 2,
+                       .swiglu_alpha = 1.702,
+                       .swiglu_limit = 7,
+                       .swiglu_beta = 1,
+                       .layer_is_moe = s->is_moe,
+                       .layer_is_sparse = s->is_sparse };
+    s->is_moe[1] = s->is_sparse[1] = 1;
+    for (int i = 0; i < 2; i++) {
+        int inter = i ? c->shared_intermediate : c->dense_intermediate;
+        s->layer[i] = (mm3_layer){ .is_moe = i,
+                                   .is_sparse = i,
+                                   .q = mx(8192),
+                                   .k = mx(512),
+                                   .v = mx(512),
+                                   .o = mx(6144),
+                                   .gate = mx(inter),
+                                   .up = mx(inter),
+                                   .down = mx(6144) };
+    }
+    s->layer[1].iq = mx(512);
+    s->layer[1].ik = mx(128);
+    s->layer[1].router = (mm3_weight){ .n = 128, .type = MM3_F32 };
+    s->layer[1].expert_gate_up = s->gate_up;
+    s->layer[1].expert_down = s->down;
+    for (int i = 0; i < 256; i++) s->gate_up[i] = mx(3072);
+    for (int i = 0; i < 128; i++) s->down[i] = mx(6144);
+    s->model.layer = s->layer;
+    s->model.embed = s->model.head = (mm3_weight){ .n = c->vocab_size, .type = MM3_BF16 };
+}
+
+mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, const mm3_model *model,
+                            mm3_numerics numerics, mm3_dtype kv_type, int max_batch, int chunk, int context)
+{
+    mm3_status st = MM3_OK;
+    mm3_recorder *collect = NULL;
+    const mm3_stage *stage;
+    int n_stages = 0;
+    sizes *m3 = NULL;
+    mm3_forward *forward = NULL;
+    mm3_forward_options o = { .numerics = numerics,
+                              .max_rows = MM3_MAX(chunk, max_batch),
+                              .max_logits = MM3_MAX(max_batch, 64), /* as the engine makes them */
+                              .kv_type = kv_type,
+                              .n_slots = max_batch,
+                              .max_pages = (context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS,
+                              .n_pages = 1 }; /* nothing is computed: the pool need not hold a sequence */
+    mm3_step_shape decode = { .m = max_batch, .n_logits = max_batch, .sample = true, .context = context };
+    mm3_step_shape prefill = { .m = chunk, .n_logits = 1, .sample = true, .context = context };
+    memset(out, 0, sizeof *out);
+    for (int op = 0; op < MM3_N_OPS; op++) {
+        const mm3_kernel *found[MM3_MAX_CANDIDATES];
+        int n = mm3_kernels_of((mm3_op_id)op, device->kind, found, MM3_MAX_CANDIDATES);
+        out->n[op] = MM3_MIN(n, MM3_MAX_CANDIDATES);
+        for (int i = 0; i < out->n[op]; i++) out->candidate[op][i].kernel = found[i];
+    }
+    if (!model) {
+        m3 = mm3_calloc(1, sizeof *m3);
+        MM3_CHECK(m3, MM3_ERR_NOMEM, "out of memory for the sizes of MiniMax-M3");
+        fill_m3(m3);
+        model = &m3->model;
+    }
+    MM3_GOTO(mm3_forward_open(&forward, model, &o));
+    out->step_buffer_bytes = mm3_forward_step_buffer_bytes(forward);
+    MM3_GOTO(mm3_collect_open(&collect));
+    MM3_GOTO(mm3_forward_issue(forward, collect, &decode));
+    MM3_GOTO(mm3_forward_issue(forward, collect, &prefill));
+    stage = mm3_collect_stages(collect, &n_stages);
+    for (int s = 0; s < n_stages; s++)
+        for (int i = 0; i < out->n[stage[s].op]; i++) ask(&out->candidate[stage[s].op][i], device, &stage[s]);
+done:
+    mm3_collect_close(&collect);
+    mm3_forward_close(&forward);
+    mm3_free(m3);
+    return st;
+}

@@ -1,0 +1,98 @@
+/* state: what the engine's files share: the engine, its sessions, and the jobs that sessions hand to the scheduler.
+ * Internal to engine/. Read scheduler.c for how a job becomes steps. */
+#ifndef MM3_ENGINE_STATE_H
+#define MM3_ENGINE_STATE_H
+
+#include <pthread.h>
+
+#include "base/base.h"
+#include "device/device.h"
+#include "forward/forward.h"
+#include "kernels/kernels.h"
+#include "model/model.h"
+
+/* Seconds of each part of start-up; parts that do not exist yet stay zero. */
+typedef struct mm3_ledger {
+    double load_s, collect_s, tune_s, record_s, joint_s, first_token_s;
+    int stages_tuned, stages_reused;
+} mm3_ledger;
+
+typedef struct mm3_job mm3_job;
+
+struct mm3_engine {
+    mm3_numerics numerics;
+    mm3_model *model; /* owned, as the following */
+    mm3_device *device;
+    mm3_pins *pins;
+    mm3_forward *forward;
+    mm3_recorder *recorder;
+    mm3_generation_config generation;
+    int32_t stop_ids[16];
+    int n_stop_ids;
+    int context, chunk, max_batch, max_logits;
+    mm3_dtype kv_type;
+    mm3_ledger ledger;
+
+    /* The scheduler thread alone touches the device, the step block, slots and pages. */
+    pthread_t thread;
+    bool thread_started;
+    int32_t *free_page; /* owned: stack of page ids */
+    int n_free_pages, n_pages;
+    mm3_job **running; /* owned: [max_batch], NULL where a slot is free; the index is the slot */
+    int *slot_of_row;  /* owned: [max_batch] which slot a row of the decode step belongs to */
+    bool prefill_last; /* whether the last step was a prefill: prefill and decode take turns */
+
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t wake;  /* a job was queued, or quit was set */
+    mm3_job *queue_head, *queue_tail;
+    int n_sessions;
+    bool quit;
+};
+
+struct mm3_session {
+    mm3_engine *engine; /* borrowed */
+    int32_t *token;     /* owned: [max] */
+    int n, max;
+    int n_evaluated; /* tokens whose K and V are in the pages; at most n */
+    bool has_logits; /* logits holds those after token n - 1 */
+    float *logits;   /* owned: [vocab] */
+    int32_t *page;   /* owned: [n_pages] page ids of the sequence */
+    int n_pages, max_pages;
+    double prefill_s, decode_s;
+};
+
+typedef enum mm3_job_kind { MM3_JOB_EVALUATE, MM3_JOB_GENERATE, MM3_JOB_SCORE, MM3_JOB_RELEASE } mm3_job_kind;
+
+/* A request of one session, waited for by the thread that made it. */
+struct mm3_job {
+    mm3_job_kind kind;
+    mm3_session *session;
+    const int32_t *tokens; /* evaluate, score: what the sequence is to hold */
+    int n_tokens;
+    mm3_sampling sampling; /* generate */
+    int max_new;
+    const int32_t *stop_ids;
+    int n_stop;
+    mm3_on_token *on_token;
+    mm3_on_logits *on_logits;
+    void *user;
+
+    int slot;         /* while running */
+    int n_table;      /* pages of the session that are in the step block's table */
+    bool slot_counts; /* this job uses the slot's penalty counts */
+    int n_new;
+    bool stopped;
+    double first_token_at; /* mm3_now_s */
+    mm3_error error;
+    bool done; /* guarded by the engine's lock */
+    pthread_cond_t finished;
+    mm3_job *next;
+};
+
+/* scheduler.c */
+mm3_status mm3__scheduler_start(mm3_engine *engine);
+void mm3__scheduler_stop(mm3_engine *engine);
+/* Queue a job and wait for its end; its error becomes this thread's. */
+mm3_status mm3__run_job(mm3_engine *engine, mm3_job *job);
+
+#endif
