@@ -121,10 +121,10 @@ mm3_status mm3_case_open(mm3_case **out, const mm3_case_spec *spec)
     if (!spec->no_reference) {
         MM3_GOTO(make_reference(c));
         if (kind->finish) MM3_GOTO(kind->finish(c));
-        for (int i = 0; i < c->n_arrays; i++) {
-            mm3__area_paint(&c->array[i].area);
-            mm3__area_protect(&c->array[i].area, c->array[i].access == MM3_IN);
-        }
+    }
+    for (int i = 0; i < c->n_arrays; i++) {
+        mm3__area_paint(&c->array[i].area);
+        mm3__area_protect(&c->array[i].area, c->array[i].access == MM3_IN);
     }
     *out = c;
     c = NULL;

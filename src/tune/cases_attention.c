@@ -118,6 +118,8 @@ static mm3_status qk_norm_rope_build(mm3_case *c, const int *v)
     qkv = mm3__array_rows(c, "qkv", &op->qkv, op->ld, MM3_F32, MM3_IN);
     MM3__NEED(qkv);
     mm3__fill_rows(c, "qkv", qkv, op->ld);
+    if (c->spec.fill == MM3_FILL_HUGE) /* the contract is FP32 throughout: squares must be in range */
+        for (size_t i = 0; i < (size_t)m * (size_t)op->ld; i++) qkv[i] *= 0x1p-35f;
     MM3__NEED(weight_row(c, "q_norm", &op->q_norm, MM3_HEAD_DIM));
     MM3__NEED(weight_row(c, "k_norm", &op->k_norm, MM3_HEAD_DIM));
     if (n_iq) {
@@ -292,39 +294,55 @@ static mm3_status attention_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-/* Into aside[]: for each row and head, the largest sum |scale q k| over visible tokens, bounded by the norms
- * (Cauchy-Schwarz). The judge's bound needs it; one value per element keeps the judge simple. */
+/* Length and largest magnitude of a token's row of K or V; 0 where it is not finite. */
+static void measure(const mm3_kv *kv, int slot, int token, int group, size_t part_at, double *length, double *most)
+{
+    const void *base = mm3_kv_tile(kv, slot, token / MM3_PAGE_TOKENS, part_at, group, MM3_HEAD_DIM);
+    size_t at = (size_t)(token % MM3_PAGE_TOKENS) * MM3_HEAD_DIM;
+    double sum = 0, largest = 0;
+    for (size_t d = 0; d < MM3_HEAD_DIM; d++) {
+        double x = kv->type == MM3_BF16 ? (double)mm3_bf16_to_f32(((const uint16_t *)base)[at + d])
+                                        : (double)((const float *)base)[at + d];
+        sum += x * x;
+        largest = fmax(largest, fabs(x));
+    }
+    *length = isfinite(sum) ? sqrt(sum) : 0;
+    *most = isfinite(sum) ? largest : 0;
+}
+
+/* Into aside[]: for each row and head, the largest sum |scale q k| over visible tokens, bounded by the lengths of q and
+ * k (Cauchy-Schwarz). The judge's bound needs it; one value per element keeps the judge simple. A token whose score is
+ * -infinity has no weight, but makes the reference's magnitude NaN: then the largest |v| bounds it. */
 static mm3_status attention_finish(mm3_case *c)
 {
     const mm3_attention *op = &c->op.attention;
     const mm3_kv *kv = &op->kv;
-    int context = op->context;
-    double *k_norm = mm3_arena_alloc(&c->arena, (size_t)N_SLOTS * (size_t)kv->n_kv * (size_t)context * sizeof *k_norm);
+    size_t n_tokens = (size_t)N_SLOTS * (size_t)kv->n_kv * (size_t)op->context;
+    double *k_length = mm3_arena_alloc(&c->arena, n_tokens * sizeof *k_length);
+    double *v_most = mm3_arena_alloc(&c->arena, n_tokens * sizeof *v_most), unused;
     c->aside = mm3_calloc((size_t)op->m * (size_t)op->n_q * MM3_HEAD_DIM, sizeof *c->aside);
-    MM3__NEED(k_norm && c->aside ? c->aside : NULL);
-    for (int s = 0; s < N_SLOTS; s++)
+    MM3__NEED(k_length && v_most ? c->aside : NULL);
+    for (int s = 0, at = 0; s < N_SLOTS; s++)
         for (int g = 0; g < kv->n_kv; g++)
-            for (int t = 0; t < context; t++) {
-                const void *base = mm3_kv_tile(kv, s, t / MM3_PAGE_TOKENS, kv->k_at, g, MM3_HEAD_DIM);
-                size_t at = (size_t)(t % MM3_PAGE_TOKENS) * MM3_HEAD_DIM;
-                double sum = 0;
-                for (size_t d = 0; d < MM3_HEAD_DIM; d++) {
-                    double x = kv->type == MM3_BF16 ? (double)mm3_bf16_to_f32(((const uint16_t *)base)[at + d])
-                                                    : (double)((const float *)base)[at + d];
-                    sum += x * x;
-                }
-                k_norm[((size_t)s * (size_t)kv->n_kv + (size_t)g) * (size_t)context + (size_t)t] = sqrt(sum);
+            for (int t = 0; t < op->context; t++, at++) {
+                measure(kv, s, t, g, kv->k_at, &k_length[at], &unused);
+                measure(kv, s, t, g, kv->v_at, &unused, &v_most[at]);
             }
     for (int i = 0; i < op->m; i++)
         for (int h = 0; h < op->n_q && op->slot[i] >= 0; h++) {
             size_t at = ((size_t)i * (size_t)op->n_q + (size_t)h) * MM3_HEAD_DIM;
-            int g = h / (op->n_q / kv->n_kv);
-            double q_norm = 0, most = 0;
-            for (size_t d = 0; d < MM3_HEAD_DIM; d++) q_norm += (double)op->q[at + d] * (double)op->q[at + d];
-            for (int t = 0; t <= op->position[i]; t++)
-                most = fmax(most,
-                            k_norm[((size_t)op->slot[i] * (size_t)kv->n_kv + (size_t)g) * (size_t)context + (size_t)t]);
-            for (size_t d = 0; d < MM3_HEAD_DIM; d++) c->aside[at + d] = (double)op->scale * sqrt(q_norm) * most;
+            size_t first =
+                ((size_t)op->slot[i] * (size_t)kv->n_kv + (size_t)(h / (op->n_q / kv->n_kv))) * (size_t)op->context;
+            double q_sum = 0, k_top = 0, v_top = 0;
+            for (size_t d = 0; d < MM3_HEAD_DIM; d++) q_sum += (double)op->q[at + d] * (double)op->q[at + d];
+            for (size_t t = 0; t <= (size_t)op->position[i]; t++) {
+                k_top = fmax(k_top, k_length[first + t]);
+                v_top = fmax(v_top, v_most[first + t]);
+            }
+            for (size_t d = 0; d < MM3_HEAD_DIM; d++) {
+                c->aside[at + d] = (double)op->scale * sqrt(q_sum) * k_top;
+                if (isnan(c->magnitude[at + d])) c->magnitude[at + d] = v_top * (1 + c->aside[at + d]);
+            }
         }
     return MM3_OK;
 }

@@ -143,9 +143,12 @@ static float *gate_up(mm3_case *c, const float **at, int n)
 {
     float *x = filled_rows(c, "gate_up", at, 2 * n, MM3_IN);
     bool scale = c->spec.fill == MM3_FILL_RANDOM || c->spec.fill == MM3_FILL_NAN || c->spec.fill == MM3_FILL_INF;
-    bool ties = c->spec.fill == MM3_FILL_TIES;
-    for (size_t i = 0; x && (scale || ties) && i < (size_t)c->spec.shape.v[0] * 2 * (size_t)n; i++)
-        x[i] = scale ? x[i] * 8 : i % 3 == 0 ? copysignf(LIMIT, x[i]) : i % 3 == 1 ? -BETA : x[i];
+    for (int i = 0; x && i < c->spec.shape.v[0]; i++)
+        for (int j = 0; j < 2 * n; j++) {
+            float *v = &x[(size_t)i * 2 * (size_t)n + (size_t)j];
+            if (scale) *v *= 8;
+            if (c->spec.fill == MM3_FILL_TIES && j % 3 < 2) *v = j % 3 ? -BETA : copysignf(LIMIT, *v);
+        }
     return x;
 }
 

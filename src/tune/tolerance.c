@@ -19,7 +19,7 @@ static double bound_of_dot(const mm3_case *c, size_t i, int k, bool rounds_opera
     double n = k + 2.0, bound; /* k - 1 additions, a product, the scale, the result */
     if (c->spec.fill == MM3_FILL_EXACT) return 0;
     bound = mm3__roundings(n) * c->magnitude[i] + k * FLUSH;
-    if (rounds_operand) bound += 0x1p-9 * c->magnitude[i]; /* BF16 has 8 bits: half a unit in the last place */
+    if (rounds_operand) bound += 0x1p-8 * c->magnitude[i]; /* BF16 has 8 bits */
     return bound + (c->aside ? c->aside[i] : 0);
 }
 
@@ -103,7 +103,7 @@ static double bound_kv(const mm3_case *c, const mm3__array *a, size_t i, const m
                                           : ((const float *)a->want)[first + d];
         size = rotated(row, j, MM3_ROTARY_DIM);
     }
-    return mm3__roundings(width / 2.0 + 11) * size + (kv->type == MM3_BF16 ? 0x1p-8 * (fabs(want) + FLUSH) : 0) +
+    return mm3__roundings(width / 2.0 + 11) * size + (kv->type == MM3_BF16 ? 0x1p-7 * (fabs(want) + FLUSH) : 0) +
            4 * FLUSH;
 }
 
@@ -119,7 +119,7 @@ static double bound_attention(const mm3_case *c, const mm3__array *a, size_t i, 
     (void)kernel;
     if (op->slot[row] < 0) return 0;
     if (isnan(s)) s = 0;
-    return MM3__U * ((d + n) * c->magnitude[i] + (d * (1 + s) + n) * out) + FLUSH * (1 + c->magnitude[i]);
+    return MM3__U * ((d + n) * c->magnitude[i] + (d * (1 + s) + n) * out) + n * FLUSH * (1 + c->magnitude[i]);
 }
 
 /* The reference's magnitude counts what a rounding of alpha g does to the sigmoid. An exp that flushes or overflows
@@ -146,7 +146,7 @@ static double bound_swiglu_quantize(const mm3_case *c, const mm3__array *a, size
     return swiglu_bound(c->magnitude[i], op->gate_up, op->n, op->limit, op->beta, i);
 }
 
-#define DOT "(k + 2) u sum|x w| + k 2^-126 + flushed operands; operand=bf16: + 2^-9 sum|x w|; exact fill: 0"
+#define DOT "(k + 2) u sum|x w| + k 2^-126 + flushed operands; operand=bf16: + 2^-8 sum|x w|; exact fill: 0"
 #define NORM "(k/2 + 8) u |y|: k positive squares under a root, then five roundings"
 static const mm3__tolerance table[] = {
     { MM3_OP_EMBED, "out", mm3__judge_equal, NULL, "bits: BF16 is exact in FP32" },
@@ -164,7 +164,7 @@ static const mm3__tolerance table[] = {
     { MM3_OP_QK_NORM_ROPE, "q", mm3__judge_value, bound_q, "(d/2 + 11) u sqrt(2) |rotated pair|" },
     { MM3_OP_QK_NORM_ROPE, "iq", mm3__judge_value, bound_q, "(d/2 + 11) u sqrt(2) |rotated pair|" },
     { MM3_OP_QK_NORM_ROPE, "kv.pool", mm3__judge_kv, bound_kv,
-      "k, ik as q; bf16: + 2^-8 |y|, both values are rounded; v: equal; all else: bits as before" },
+      "k, ik as q; bf16: + 2^-7 |y|, both values are rounded; v: equal; all else: bits as before" },
     { MM3_OP_INDEX_SELECT, "selected", mm3__judge_selected, NULL,
       "blocks whose scores differ by (d + 2) u sum|iq ik| or less may change places; exact ties and the exact and ties "
       "fills may not" },
