@@ -81,7 +81,7 @@ bool mm3__area_is_intact(const mm3__area *a)
     return true;
 }
 
-/* ---- faults ----------------------------------------------------------------------------------------------------- */
+/* ---- faults ---------------------------------------------------------------------------------------------- */
 
 static _Thread_local struct {
     sigjmp_buf env;
@@ -89,35 +89,39 @@ static _Thread_local struct {
     const unsigned char *volatile address;
 } fault;
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct sigaction before_segv, before_bus;
 
 /* A fault of another thread, or of ours outside a guarded call, goes where it would have gone. */
 static void on_fault(int sig, siginfo_t *info, void *context)
 {
-    struct sigaction *before = sig == SIGSEGV ? &before_segv : &before_bus;
     (void)context;
     if (fault.armed) {
         fault.armed = 0;
         fault.address = info->si_addr;
         siglongjmp(fault.env, 1);
     }
-    sigaction(sig, before, NULL);
+    sigaction(sig, sig == SIGSEGV ? &before_segv : &before_bus, NULL);
 }
 
-static void install(void)
+/* Others (a test framework) may have put their own handler in between. */
+static void install(int sig, struct sigaction *before)
 {
-    struct sigaction act = { 0 };
+    struct sigaction now, act = { 0 };
+    if (sigaction(sig, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault) return;
     act.sa_sigaction = on_fault;
     act.sa_flags = SA_SIGINFO | SA_NODEFER;
     sigemptyset(&act.sa_mask);
-    sigaction(SIGSEGV, &act, &before_segv);
-    sigaction(SIGBUS, &act, &before_bus);
+    pthread_mutex_lock(&lock);
+    if (sigaction(sig, &act, &now) == 0 && !((now.sa_flags & SA_SIGINFO) && now.sa_sigaction == on_fault))
+        *before = now;
+    pthread_mutex_unlock(&lock);
 }
 
 bool mm3__guarded(void (*fn)(void *arg), void *arg, const unsigned char **address)
 {
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, install);
+    install(SIGSEGV, &before_segv);
+    install(SIGBUS, &before_bus);
     /* SA_NODEFER leaves the mask alone, so it need not be saved: no system call here. */
     if (sigsetjmp(fault.env, 0)) {
         *address = fault.address;

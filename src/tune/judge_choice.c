@@ -21,8 +21,7 @@ static bool certainly_before(const rank *a, const rank *b, bool tie)
     return a->score > b->score + a->slack + b->slack;
 }
 
-/* ---- router -------------------------------------------------------------------------------------------------------
- */
+/* ---- router ---------------------------------------------------------------------------------------------- */
 
 static double sigmoid(float x) { return 1 / (1 + exp(-(double)x)); }
 
@@ -108,8 +107,7 @@ bool mm3__judge_router(const mm3_case *c, const mm3__array *a, const mm3__tolera
     return router_lists(op, v);
 }
 
-/* ---- index_select ---------------------------------------------------------------------------------------------------
- */
+/* ---- index_select ---------------------------------------------------------------------------------------- */
 
 static rank block_rank(const mm3_case *c, int i, int g, int b)
 {
@@ -179,8 +177,7 @@ bool mm3__judge_selected(const mm3_case *c, const mm3__array *a, const mm3__tole
     return ok;
 }
 
-/* ---- sample
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- sample ---------------------------------------------------------------------------------------------- */
 
 /* One token of a row that is judged. */
 typedef struct option {

@@ -107,13 +107,14 @@ static bool run(launch *l, uint8_t with, bool reverse, mm3_verdict *v)
     poison(l);
     if (!mm3__guarded(play, l, &at)) {
         explain_fault(l, at, v);
-        for (int i = 0; i < l->c->n_arrays; i++) mm3__area_paint(&l->c->array[i].area); /* for the next candidate */
+        for (int i = 0; i < l->c->n_arrays; i++) /* for the next candidate */
+            if (l->c->array[i].access != MM3_IN) mm3__area_paint(&l->c->array[i].area);
         return false;
     }
     return guards_are_intact(l, v);
 }
 
-/* ---- bits of outputs -------------------------------------------------------------------------------------------- */
+/* ---- bits of outputs ------------------------------------------------------------------------------------- */
 
 static bool is_compared(const mm3_case *c, const mm3__array *a)
 {
@@ -177,7 +178,7 @@ static bool same_outputs(const mm3_case *c, const unsigned char *saved, const ch
     return true;
 }
 
-/* ---- verify ------------------------------------------------------------------------------------------------------ */
+/* ---- verify ---------------------------------------------------------------------------------------------- */
 
 static void move(mm3_case *c, mm3__place place)
 {
@@ -252,15 +253,14 @@ done:
     return st;
 }
 
-/* ---- row invariance ------------------------------------------------------------------------------------------------
- */
+/* ---- row invariance -------------------------------------------------------------------------------------- */
 
 /* Compare the rows that two cases share; both were run. */
 static bool same_rows(const mm3_case *c, const mm3_case *d, const char *what, mm3_verdict *v)
 {
     int m = c->spec.shape.v[0];
     for (int i = 0; i < c->n_arrays; i++) {
-        const mm3__array *a = &c->array[i], *b = &d->array[i];
+        const mm3__array *a = &c->array[i], *b = mm3__array_find(d, a->name);
         if (!a->row_bytes || !is_compared(c, a)) continue;
         for (int row = 0; row < m; row++) {
             int id = mm3__row_id(c, row),
@@ -343,8 +343,7 @@ done:
     return st;
 }
 
-/* ---- on the device
- * --------------------------------------------------------------------------------------------------- */
+/* ---- on the device --------------------------------------------------------------------------------------- */
 
 mm3_status mm3_verify_device(mm3_case *c, mm3_device *device, const mm3_kernel *kernel, const mm3_tactic *tactic,
                              mm3_verdict *v)
