@@ -330,13 +330,19 @@ bool mm3_plan_has_crashed(const mm3_plan *plan, mm3_op_id op, const char *candid
 mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept)
 {
     for (int i = 0; i < from->n; i++) {
-        const mm3_decision *d = &from->decision[i], *before = mm3_plan_find(into, d->key);
-        if (kept && d->how == MM3_HOW_PINNED) continue;
-        if (d->how == MM3_HOW_UNTIMED && before && before->how != MM3_HOW_UNTIMED) continue;
-        MM3_TRY(mm3_plan_set(into, d));
+        mm3_decision d = from->decision[i];
+        const mm3_decision *before = mm3_plan_find(into, d.key);
+        if (kept && (d.how == MM3_HOW_PINNED || (before && !d.made_here))) continue;
+        if (d.how == MM3_HOW_UNTIMED && before && before->how != MM3_HOW_UNTIMED) continue;
+        if (kept) d.made_here = false;
+        MM3_TRY(mm3_plan_set(into, &d));
     }
-    for (int i = 0; i < from->n_steps; i++)
-        if (from->step[i].timed || !kept) MM3_TRY(mm3_plan_set_step(into, &from->step[i]));
+    for (int i = 0; i < from->n_steps; i++) {
+        mm3_step_verdict v = from->step[i];
+        if (kept && (!v.timed || (!v.made_here && mm3_plan_find_step(into, v.step, v.of)))) continue;
+        if (kept) v.made_here = false;
+        MM3_TRY(mm3_plan_set_step(into, &v));
+    }
     for (int i = 0; i < from->n_crashes; i++)
         MM3_TRY(mm3_plan_set_crashed(into, from->crash[i].key, from->crash[i].choice, from->crash[i].source));
     return MM3_OK;

@@ -85,6 +85,7 @@ typedef struct mm3_step_verdict {
     bool timed;
     double ratio, mad; /* winners over natives, per round */
     char of[9];        /* hash of the decisions that the step was recorded with */
+    bool made_here;    /* not part of the text */
 } mm3_step_verdict;
 
 typedef struct mm3_plan mm3_plan;
@@ -110,7 +111,8 @@ MM3_MUST_USE mm3_status mm3_plan_set_crashed(mm3_plan *plan, const char *key, co
 bool mm3_plan_has_crashed(const mm3_plan *plan, mm3_op_id op, const char *candidate, const char *source);
 
 /* Take over what `from` holds; where both decide, from's stands, except that untimed never replaces timed.
- *   kept  only what memory and caches keep: nothing pinned, no untimed verdict */
+ *   kept  between a run and what it keeps (memory, cache): nothing pinned and no untimed verdict passes, what `from`
+ * did not make itself only fills gaps, and the copies are nobody's own */
 MM3_MUST_USE mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept);
 
 /* Text, stable: the same decisions give the same text. */
