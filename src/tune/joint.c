@@ -19,10 +19,10 @@ static double replay(joint *j, int arm)
 {
     double start;
     if (j->reset) j->reset(j->user);
-    start = mm3_now_s();
+    start = j->tuner->options.now();
     mm3_graph_replay(j->graph[arm]);
     j->tuner->counts.timings++;
-    return mm3_now_s() - start;
+    return j->tuner->options.now() - start;
 }
 
 static double measure(void *user, int arm, int i_workload)

@@ -48,6 +48,7 @@ mm3_status mm3_tuner_open(mm3_tuner **out, mm3_device *device, const mm3_tune_op
     t->info = mm3_device_info_of(device);
     t->options = *options;
     if (!t->options.kernels_of) t->options.kernels_of = mm3_kernels_of;
+    if (!t->options.now) t->options.now = mm3_now_s;
     if (!t->options.max_scratch) t->options.max_scratch = t->info->memory_bytes / 4;
     mm3_plan_head_of_device(&head, t->info, MM3_TUNE_POLICY, options->workload);
     MM3_GOTO(mm3_plan_open(&t->plan, &head));

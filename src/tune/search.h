@@ -56,6 +56,7 @@ typedef struct mm3_tune_options {
     double stage_s;                /* the most that the timing of one stage takes */
     size_t max_scratch;            /* bytes that a candidate may ask for; 0: a quarter of the machine's memory */
     mm3_kernels_of_fn *kernels_of; /* NULL: mm3_kernels_of */
+    double (*now)(void);           /* what launches are timed by; NULL: mm3_now_s */
 
     /* Called before and after each stage that is tuned, `best` NULL before. False cancels.
      *   part  0..1 of the stages of this call */
@@ -65,9 +66,9 @@ typedef struct mm3_tune_options {
     int (*states)(void *user, const mm3_stage *stage, int i);
     void *user;
 } mm3_tune_options;
-#define MM3_TUNE_OPTIONS_INIT                                                                     \
-    {                                                                                             \
-        NULL, NULL, "ctx as is routing as is", false, false, 60.0, 1.0, 0, NULL, NULL, NULL, NULL \
+#define MM3_TUNE_OPTIONS_INIT                                                                           \
+    {                                                                                                   \
+        NULL, NULL, "ctx as is routing as is", false, false, 60.0, 1.0, 0, NULL, NULL, NULL, NULL, NULL \
     }
 
 typedef struct mm3_tune_counts {

@@ -88,7 +88,7 @@ const void *mm3__twin_contract(const mm3__twin *twin);
 /* Other inputs of the same kind: FP32 values are scaled at random, codes and scale bytes shuffled; whole numbers stay.
  */
 void mm3__twin_perturb(mm3__twin *twin, uint64_t seed);
-/* Before a launch: outputs become NaN and nonsense, in-out arrays what they were. */
+/* Before a launch: outputs become NaN and nonsense, inputs what they were. */
 void mm3__twin_poison(mm3__twin *twin);
 /* What the last launch left is right. */
 void mm3__twin_keep(mm3__twin *twin);

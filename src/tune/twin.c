@@ -12,9 +12,8 @@ typedef struct array {
     mm3_operand o;          /* at: in the twin's contract */
     unsigned char *memory;  /* owned: guard, data, guard */
     unsigned char *data;    /* in memory */
-    unsigned char *initial; /* owned; MM3_INOUT */
+    unsigned char *initial; /* owned; inputs: what a launch finds */
     unsigned char *want;    /* owned; outputs */
-    uint64_t hash;          /* MM3_IN: of data */
 } array;
 
 struct mm3__twin {
@@ -92,18 +91,6 @@ static mm3_status open_rows(mm3__twin *t, mm3_op_id op, const void *contract)
 
 /* ---- open, close ------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_bytes(const unsigned char *p, size_t n)
-{
-    uint64_t h = 0x9E3779B97F4A7C15u, x;
-    for (; n >= 8; n -= 8, p += 8) {
-        memcpy(&x, p, 8);
-        h = (h ^ x) * 0xD6E8FEB86659FD93u;
-        h ^= h >> 32;
-    }
-    for (; n; n--) h = (h ^ *p++) * 0xD6E8FEB86659FD93u;
-    return h;
-}
-
 static int rows_of(mm3_op_id op, const void *contract)
 {
     mm3_key key = { .op = op };
@@ -134,16 +121,15 @@ mm3_status mm3__twin_open(mm3__twin **out, mm3_op_id op, const void *contract)
         a->o = operand[i];
         a->memory = mm3_alloc_aligned(bytes > SIZE_MAX / 2 ? SIZE_MAX : bytes + 2 * GUARD);
         a->want = a->o.access == MM3_IN ? NULL : mm3_malloc(bytes);
-        a->initial = a->o.access == MM3_INOUT ? mm3_malloc(bytes) : NULL;
+        a->initial = a->o.access == MM3_OUT ? NULL : mm3_malloc(bytes);
         t->n++;
-        if (!a->memory || (a->o.access != MM3_IN && !a->want) || (a->o.access == MM3_INOUT && !a->initial)) {
+        if (!a->memory || (a->o.access != MM3_IN && !a->want) || (a->o.access != MM3_OUT && !a->initial)) {
             st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for verifying %s", info->name);
             goto done;
         }
         a->data = a->memory + GUARD;
         memcpy(a->data, *a->o.at, bytes);
         if (a->initial) memcpy(a->initial, a->data, bytes);
-        a->hash = hash_bytes(a->data, bytes);
         *a->o.at = a->data;
     }
     MM3_GOTO(open_rows(t, op, contract));
@@ -210,11 +196,10 @@ void mm3__twin_perturb(mm3__twin *t, uint64_t seed)
     for (int i = 0; i < t->n; i++) {
         array *a = &t->array[i];
         bool mx = strstr(a->o.name, "codes") || strstr(a->o.name, "scales");
-        unsigned char *x = a->o.access == MM3_INOUT ? a->initial : a->data;
+        unsigned char *x = a->initial;
         if (a->o.access == MM3_OUT) continue;
         if (a->o.type == MM3_F32) perturb_floats((float *)(void *)x, a->o.n_bytes / 4, &state);
         if (a->o.type == MM3_U8 && mx) shuffle_bytes(x, a->o.n_bytes, &state);
-        if (a->o.access == MM3_IN) a->hash = hash_bytes(a->data, a->o.n_bytes);
     }
 }
 
@@ -224,9 +209,10 @@ void mm3__twin_poison(mm3__twin *t)
         array *a = &t->array[i];
         memset(a->memory, GUARD_BYTE, GUARD);
         memset(a->data + a->o.n_bytes, GUARD_BYTE, GUARD);
-        if (a->o.access == MM3_INOUT) memcpy(a->data, a->initial, a->o.n_bytes);
-        if (a->o.access != MM3_OUT) continue;
-        memset(a->data, a->o.type == MM3_I32 ? POISON_I32 & 0xFF : 0xFF, a->o.n_bytes);
+        if (a->initial)
+            memcpy(a->data, a->initial, a->o.n_bytes);
+        else
+            memset(a->data, a->o.type == MM3_I32 ? POISON_I32 & 0xFF : 0xFF, a->o.n_bytes);
     }
     for (int i = 0; i < t->n_rows; i++) memset(t->row[i].at, 0xFF, t->row[i].n_bytes);
 }
@@ -391,7 +377,7 @@ bool mm3__twin_compare(const mm3__twin *t, const mm3_kernel *kernel, double *err
         const array *a = &t->array[i];
         if (!is_intact(a)) return wrong(why, n, "it writes outside %s", a->o.name);
         if (a->o.access == MM3_IN) {
-            if (hash_bytes(a->data, a->o.n_bytes) != a->hash)
+            if (memcmp(a->data, a->initial, a->o.n_bytes) != 0)
                 return wrong(why, n, "it changes its input %s", a->o.name);
         } else if (a->o.type == MM3_F32) {
             size_t n_values = a->o.n_bytes / 4;
