@@ -31,7 +31,7 @@ LIB_SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(LIB_SRC))
 endif
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
-TEST_LIB := $(wildcard tests/support/*.c)
+TEST_OBJ := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
@@ -56,9 +56,14 @@ $(BUILD)/libmm3.so.$(VERSION): $(LIB_OBJ)
 $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(CLI_OBJ) $(BUILD)/libmm3.a $(ALL_LIBS)
 
-$(BUILD)/tests/%: tests/%.c $(TEST_LIB) $(BUILD)/libmm3.a
+# One source a command: with several, the dependencies of all but the last would be lost.
+$(BUILD)/tests/support/%.o: tests/support/%.c
 	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -MF $@.d $< $(TEST_LIB) $(BUILD)/libmm3.a -o $@ $(ALL_LIBS) -lcmocka
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -c $< -o $@
+
+$(BUILD)/tests/%: tests/%.c $(TEST_OBJ) $(BUILD)/libmm3.a
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -MT $@ -MF $@.d $< $(TEST_OBJ) $(BUILD)/libmm3.a -o $@ $(ALL_LIBS) -lcmocka
 
 tests: $(TEST_BIN)
 
@@ -98,4 +103,4 @@ format:
 lint:
 	@scripts/lint
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(TEST_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d)
