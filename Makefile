@@ -15,9 +15,9 @@ PKGS := jansson libpcre2-8 libutf8proc
 WARN := -std=c17 -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 # -ffp-contract=off: a row's bits must not depend on what the compiler fused. Never -ffast-math (docs/numerics.md).
 # -fvisibility=hidden keeps the shared library to MM3_API.
-ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -fopenmp -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
+ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -pthread -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
              $(SAN) $(shell pkg-config --cflags $(PKGS)) $(CFLAGS)
-ALL_LIBS   = $(SAN) -fopenmp $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
+ALL_LIBS   = $(SAN) -pthread $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
 
 # Instruction sets by file name, so that one binary serves every machine; left out on other architectures.
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
