@@ -50,6 +50,19 @@ LANES_INLINE vf vf_if_lt(vf x, vf y, vf a, vf b)
 }
 #endif
 
+/* Bit i says whether lane i of x is at least that of y. */
+LANES_INLINE unsigned vf_mask_ge(vf x, vf y)
+{
+#if LANES == 4
+    vi m = x >= y;
+    return ((unsigned)m[0] & 1u) | ((unsigned)m[1] & 2u) | ((unsigned)m[2] & 4u) | ((unsigned)m[3] & 8u);
+#elif LANES == 8
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GE_OQ));
+#else
+    return _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ);
+#endif
+}
+
 /* The larger of a number in `best` and x; a NaN in x is passed over. */
 LANES_INLINE vf vf_max(vf x, vf best) { return vf_if_lt(best, x, x, best); }
 
