@@ -35,6 +35,7 @@ TEST_LIB := $(wildcard tests/support/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
+TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
 
 .PHONY: all deps demo test check-layers install uninstall clean format lint tests
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
@@ -56,9 +57,9 @@ $(BUILD)/libmm3.so.$(VERSION): $(LIB_OBJ)
 $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(CLI_OBJ) $(BUILD)/libmm3.a $(ALL_LIBS)
 
-$(BUILD)/tests/%: tests/%.c $(TEST_LIB) $(BUILD)/libmm3.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -MF $@.d $< $(TEST_LIB) $(BUILD)/libmm3.a -o $@ $(ALL_LIBS) -lcmocka
+$(BUILD)/tests/%.o: ALL_CFLAGS += -Itests
+$(TEST_BIN): %: %.o $(TEST_LIB_OBJ) $(BUILD)/libmm3.a
+	$(CC) -o $@ $^ $(ALL_LIBS) -lcmocka
 
 tests: $(TEST_BIN)
 
@@ -98,4 +99,4 @@ format:
 lint:
 	@scripts/lint
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d) $(TEST_LIB_OBJ:.o=.d)

@@ -122,7 +122,7 @@ typedef struct cli_stream {
 } cli_stream;
 bool cli_stream_open(cli_stream *s, int max_ids, bool special);
 void cli_stream_close(cli_stream *s);
-/* Generate into the stream until a stop id, max_ids tokens, Ctrl-C, or a sink that says stop.
+/* Generate into the stream until a stop id, max_ids tokens, a caught Ctrl-C, or a sink that says stop.
  *   finish_reason  "stop", "length" or "interrupted"
  * returns whether all went well, with the error printed */
 bool cli_stream_generate(cli_stream *s, mm3_session *session, const mm3_sampling *sampling, const char **finish_reason);

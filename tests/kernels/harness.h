@@ -83,21 +83,20 @@ static inline mm3_status harness_choose(void *user, mm3_op_id op, const void *co
 static inline void run_on(mm3_device *device, const void *contract, mm3_choice choice)
 {
     mm3_part parts[MM3_MAX_PARTS];
-    mm3_call calls[MM3_MAX_CALLS];
-    int n_calls = 0;
+    mm3_bound bound[MM3_MAX_BOUND];
+    mm3_call calls[MM3_MAX_BOUND];
+    int n = 0;
     size_t need = 0;
     void *scratch = NULL;
     assert_int_equal(mm3_bind(mm3_device_info_of(device), choice.kernel->op, contract, harness_choose, &choice, parts,
-                              NULL, 0, &need, calls, &n_calls),
+                              &need, bound, &n),
                      MM3_OK);
-    if (need) {
-        scratch = array_of(need);
-        memset(scratch, 0xFF, need);
-        assert_int_equal(mm3_bind(mm3_device_info_of(device), choice.kernel->op, contract, harness_choose, &choice,
-                                  parts, scratch, need, &need, calls, &n_calls),
-                         MM3_OK);
+    if (need) scratch = memset(array_of(need), 0xFF, need);
+    for (int i = 0; i < n; i++) {
+        calls[i] = bound[i].call;
+        calls[i].scratch = scratch;
     }
-    mm3_device_run(device, calls, n_calls);
+    mm3_device_run(device, calls, n);
     if (need) {
         assert_true(guards_intact(scratch, need));
         free(arrays[--n_arrays]);

@@ -116,8 +116,10 @@ static inline bool run_candidate(const candidate *c, const void *op, int n_threa
         assert_non_null(scratch);
         memset(scratch, 0xFF, need);
     }
-    for (; c->kernel->phase[n]; n++)
+    for (; c->kernel->phase[n]; n++) {
         calls[n] = (mm3_call){ .run = c->kernel->phase[n], .op = op, .tactic = c->tactic, .scratch = scratch };
+        calls[n].waits = true;
+    }
     mm3_device_run(device, calls, n);
     mm3_free(scratch);
     mm3_device_close(&device);

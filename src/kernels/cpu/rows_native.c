@@ -64,20 +64,19 @@ static inline lanes block_products(const float *x, const float *w)
     return a;
 }
 
-/* Codes times codes. The two scales make 2^(a + b - 254), which no float may hold although the result fits: it is
- * applied in two halves of one sign, so that what is lost between them is lost in the result as well. */
+/* Codes times codes, as the MX specification writes it: per block the sum of the products, then the two scales. These
+ * make 2^(a + b - 254), which no float may hold although the result fits: it is applied in two halves of one sign, so
+ * that what is lost between them is lost in the result as well. */
 static float dot_codes(const float *x, const uint8_t *x_scales, const float *w, const uint8_t *w_scales, int k)
 {
-    lanes sum = { { 0 }, { 0 } };
+    float sum = 0;
     for (int b = 0; b < k / MM3_MX_BLOCK; b++) {
         uint32_t e = (uint32_t)x_scales[b] + w_scales[b], half = e / 2;
         float first = mm3_f32_from_bits(half << 23), second = mm3_f32_from_bits((e - half) << 23);
-        lanes block = block_products(x + b * MM3_MX_BLOCK, w + b * MM3_MX_BLOCK);
         if (x_scales[b] == 255 || w_scales[b] == 255) first = NAN;
-        sum.low += block.low * first * second;
-        sum.high += block.high * first * second;
+        sum += sum_lanes(block_products(x + b * MM3_MX_BLOCK, w + b * MM3_MX_BLOCK)) * first * second;
     }
-    return sum_lanes(sum);
+    return sum;
 }
 
 /* Floats times scaled weights; what of a scale did not go into them is in post. */

@@ -5,6 +5,8 @@
 #ifndef MM3_SAMPLE_BODY_H
 #define MM3_SAMPLE_BODY_H
 
+#include <float.h>
+
 #include "kernels/cpu/lanes.h"
 #include "kernels/kernels.h"
 
@@ -72,10 +74,11 @@ static double below(float x, float top) { return x == top ? 0.0 : (double)x - (d
 static double weigh(const float *x, int n, float top, float temperature, float *p)
 {
     double sum = 0;
-    if (isinf(top)) { /* equal infinities weigh 1, all else nothing */
+    if (!(fabsf(top) < 1e30f)) { /* infinities, or differences that overflow in FP32 */
         for (int i = 0; i < n; i++) {
-            sum += x[i] == top;
-            if (p) p[i] = x[i] == top ? 1.0f : 0.0f;
+            double y = exp(below(x[i], top) / (double)temperature);
+            if (p) p[i] = (float)y;
+            sum += y;
         }
         return sum;
     }
@@ -155,12 +158,12 @@ static void keep_prefix(list *c, bool by_weight, double target)
     c->n = n;
 }
 
-static void filter(list *c, const mm3_sample_row *row, float top)
+static void filter(list *c, const mm3_sample_row *row, float top, float temperature)
 {
     double total;
     int n = 0;
     if (row->top_k > 0 && row->top_k < c->n) keep_prefix(c, false, row->top_k);
-    total = weigh(c->x, c->n, top, row->temperature, c->p);
+    total = weigh(c->x, c->n, top, temperature, c->p);
     if (row->top_p < 1) keep_prefix(c, true, (double)row->top_p * total);
     if (!(row->min_p > 0)) return;
     for (int i = 0; i < c->n; i++) {
@@ -204,19 +207,19 @@ static int32_t choose(const mm3_sample *op, int i, list *c, const float *logits)
 {
     const mm3_sample_row *row = &op->row[i];
     bool nan;
-    float top;
+    float top, temperature = MM3_MIN(row->temperature, FLT_MAX); /* infinity would make -inf / inf */
     memcpy(c->x, logits, (size_t)op->n_token * sizeof *c->x);
     penalize(op, row, c->x);
     top = largest(c->x, c->n, &nan);
-    if (nan) return -1; /* a penalty made one */
-    if (!(row->temperature > 0)) {
+    if (nan) return -1;            /* a penalty made one */
+    if (!(row->temperature > 0)) { /* NaN too */
         for (int j = 0; j < c->n; j++)
             if (c->x[j] == top) return j;
         return -1;
     }
     for (int j = 0; j < c->n; j++) c->id[j] = j;
-    filter(c, row, top);
-    return draw(c, top, row->temperature, row->seed, op->position[i] + 1);
+    filter(c, row, top, temperature);
+    return draw(c, top, temperature, row->seed, op->position[i] + 1);
 }
 
 static void run(const mm3_call *call, int i_thread, int n_threads)
