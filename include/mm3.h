@@ -59,6 +59,9 @@ typedef enum mm3_numerics {
     MM3_NUMERICS_W8A16     /* rows stay FP32 */
 } mm3_numerics;
 
+/* Called while stages are tuned: before (`best` NULL) and after each. Return false to cancel the opening. */
+typedef bool mm3_on_tune(void *user, int i_stage, int n_stages, const char *key, const char *best);
+
 typedef struct mm3_options {
     const char *model_dir; /* folder with config.json and the shards; required */
     mm3_numerics numerics; /* default W8A8 */
@@ -70,12 +73,21 @@ typedef struct mm3_options {
     const char *kv_dtype;  /* "f32" (default) or "bf16" */
     const char *backend;   /* pins, 'OP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC]', apart by ';'; NULL: none */
     int n_token;           /* ids from here on have no text and are never sampled: mm3_tokenizer_size(); 0: none such */
-    const char *tune;      /* "off": natives and pins only (the only mode so far); NULL: "off" */
+
+    const char *tune;         /* "auto" (default), "force" (forget earlier decisions), "off" (natives and pins only) */
+    const char *graphs;       /* "on" (default), or "off": every step eager, natives and pins, no tuner */
+    const char *graph_shapes; /* rows of the recorded steps, "1,2,4,8"; NULL: 1 2 4 8 16 24 32 48 64 96 ... max_batch */
+    const char *plan;         /* a plan file that must hold every decision; nothing is timed or written. NULL: none */
+    const char *plan_cache;   /* folder that keeps decisions between processes; NULL: none */
+    double tune_budget_s;     /* what is not decided after this many seconds stays native; 0: 60 */
+    bool deterministic;       /* only kernels whose rows do not depend on each other: equal bits alone and in a batch */
+    mm3_on_tune *on_tune;     /* progress, or NULL */
+    void *on_tune_user;
 } mm3_options;
 
-#define MM3_OPTIONS_INIT                                              \
-    {                                                                 \
-        NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, 0, NULL \
+#define MM3_OPTIONS_INIT                                                                                              \
+    {                                                                                                                 \
+        NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0.0, false, NULL, NULL \
     }
 
 /* Map the checkpoint, check every tensor against config.json, make the buffers.
@@ -85,6 +97,9 @@ MM3_API MM3_MUST_USE mm3_status mm3_engine_open(mm3_engine **out, const mm3_opti
 MM3_API void mm3_engine_close(mm3_engine **engine);
 /* What was loaded, as JSON: model summary, numerics, device, memory, start-up ledger ("startup"). */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_info(mm3_engine *engine, char **json);
+/* The decisions as text, one a line, with what else was tried under each (docs/tuning.md). "" where nothing is tuned.
+ */
+MM3_API MM3_MUST_USE mm3_status mm3_engine_plan(mm3_engine *engine, char **text);
 /* Sizes that callers need: rows of logits, and the longest sequence. */
 MM3_API int mm3_engine_vocab_size(const mm3_engine *engine);
 MM3_API int mm3_engine_context(const mm3_engine *engine);

@@ -54,6 +54,8 @@ void *mm3_realloc(void *p, size_t n_bytes);
 char *mm3_strdup(const char *s);
 /* Zeroed, 64-byte aligned; for mm3_free(). */
 void *mm3_alloc_aligned(size_t n_bytes);
+/* Forget the contents of a part of an allocation: it reads as zeros, and its memory goes back to the system. */
+void mm3_memory_release(void *p, size_t n_bytes);
 /* a * b, or SIZE_MAX where it does not fit (which every allocator refuses). */
 size_t mm3_mul(size_t a, size_t b);
 /* Test hooks. Fail the k-th allocation from now on (0: never), and count the allocations of the process. */

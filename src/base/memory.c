@@ -57,6 +57,20 @@ void *mm3_alloc_aligned(size_t n_bytes)
     return memset(p, 0, n_bytes);
 }
 
+void mm3_memory_release(void *p, size_t n_bytes)
+{
+    enum { PAGE = 4096 };
+    unsigned char *begin = p, *end = begin + n_bytes;
+    unsigned char *first = (unsigned char *)(((uintptr_t)begin + PAGE - 1) & ~(uintptr_t)(PAGE - 1));
+    unsigned char *last = (unsigned char *)((uintptr_t)end & ~(uintptr_t)(PAGE - 1));
+    if (first >= last || madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) {
+        memset(p, 0, n_bytes);
+        return;
+    }
+    memset(begin, 0, (size_t)(first - begin));
+    memset(last, 0, (size_t)(end - last));
+}
+
 void mm3_free(void *p) { free(p); }
 
 /* ---- arena ----------------------------------------------------------------------------------------------- */

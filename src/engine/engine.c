@@ -20,8 +20,6 @@ static mm3_status check_options(const mm3_options *o)
     MM3_CHECK(o->n_token >= 0, MM3_ERR_ARG, "n_token %d: it can't be negative", o->n_token);
     MM3_CHECK(!o->kv_dtype || strcmp(o->kv_dtype, "f32") == 0 || strcmp(o->kv_dtype, "bf16") == 0, MM3_ERR_ARG,
               "kv_dtype '%s': use f32 or bf16", o->kv_dtype);
-    MM3_CHECK(!o->tune || strcmp(o->tune, "off") == 0, MM3_ERR_UNSUPPORTED,
-              "tune '%s': only 'off' (natives and pins) exists so far", o->tune);
     return MM3_OK;
 }
 
@@ -118,7 +116,6 @@ mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options)
                                 .n_pages = e->n_pages };
     MM3_GOTO(mm3_forward_open(&e->forward, e->model, &fo));
     if (options->n_token) mm3_forward_set_n_token(e->forward, options->n_token);
-    MM3_GOTO(mm3_eager_open(&e->recorder, e->device, mm3_choose_native, e->pins));
     e->running = mm3_calloc((size_t)e->max_batch, sizeof *e->running);
     e->slot_of_row = mm3_calloc((size_t)e->max_batch, sizeof *e->slot_of_row);
     e->free_page = mm3_calloc((size_t)e->n_pages, sizeof *e->free_page);
@@ -130,8 +127,9 @@ mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options)
         e->free_page[e->n_free_pages] = e->n_pages - 1 - e->n_free_pages;
         e->n_free_pages++;
     }
-    MM3_GOTO(mm3__scheduler_start(e));
     e->ledger.load_s = mm3_now_s() - start;
+    MM3_GOTO(mm3__tune(e, options));
+    MM3_GOTO(mm3__scheduler_start(e));
     MM3_GOTO(first_token(e));
     *out = e;
     e = NULL;
@@ -145,7 +143,7 @@ void mm3_engine_close(mm3_engine **engine)
     mm3_engine *e = engine ? *engine : NULL;
     if (!e) return;
     mm3__scheduler_stop(e);
-    mm3_eager_close(&e->recorder);
+    mm3__tune_free(e);
     mm3_forward_close(&e->forward);
     mm3_pins_free(&e->pins);
     mm3_model_close(&e->model);
@@ -157,6 +155,15 @@ void mm3_engine_close(mm3_engine **engine)
     pthread_mutex_destroy(&e->lock);
     mm3_free(e);
     *engine = NULL;
+}
+
+mm3_status mm3_engine_plan(mm3_engine *engine, char **text)
+{
+    *text = NULL;
+    if (engine->binding.plan) return mm3_plan_print(engine->binding.plan, text);
+    *text = mm3_strdup("");
+    MM3_CHECK(*text, MM3_ERR_NOMEM, "out of memory for the plan");
+    return MM3_OK;
 }
 
 int mm3_engine_vocab_size(const mm3_engine *engine) { return engine->model->config.vocab_size; }

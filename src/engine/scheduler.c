@@ -169,6 +169,23 @@ static mm3_status step_first_sample(mm3_engine *e, mm3_job *job)
     return MM3_OK;
 }
 
+/* Replay the recorded step that holds the rows, padded; or, where nothing is recorded, issue them eagerly. */
+static mm3_status run_decode(mm3_engine *e, mm3_step_shape *shape)
+{
+    mm3_step_block *b = mm3_forward_step(e->forward);
+    mm3_decode_graph *g = mm3__graph_for(e, shape->m);
+    shape->n_logits = shape->m;
+    if (!g) {
+        e->n_eager_steps++;
+        return mm3_forward_issue(e->forward, e->recorder, shape);
+    }
+    for (int i = shape->m; i < g->m; i++) b->slot[i] = -1;
+    e->n_replays++;
+    e->n_padded_rows += g->m - shape->m;
+    mm3_graph_replay(mm3_record_graph(g->recorder));
+    return MM3_OK;
+}
+
 /* One token of every generating sequence. */
 static void step_decode(mm3_engine *e)
 {
@@ -191,8 +208,7 @@ static void step_decode(mm3_engine *e)
         slot_of_row[shape.m++] = slot;
     }
     if (shape.m == 0) return;
-    shape.n_logits = shape.m;
-    st = mm3_forward_issue(e->forward, e->recorder, &shape);
+    st = run_decode(e, &shape);
     for (int i = 0; i < shape.m; i++) {
         mm3_job *job = e->running[slot_of_row[i]];
         if (st != MM3_OK) {

@@ -10,6 +10,7 @@
 #include "forward/forward.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
+#include "tune/search.h"
 
 /* Seconds of each part of start-up; parts that do not exist yet stay zero. */
 typedef struct mm3_ledger {
@@ -19,19 +20,37 @@ typedef struct mm3_ledger {
 
 typedef struct mm3_job mm3_job;
 
+/* One recorded decode step. */
+typedef struct mm3_decode_graph {
+    int m;                  /* token rows; fewer are padded */
+    mm3_recorder *recorder; /* owned: holds the graph */
+    bool winners;           /* else natives (and pins): the joint check's verdict, or nothing was tuned */
+} mm3_decode_graph;
+
 struct mm3_engine {
     mm3_numerics numerics;
     mm3_model *model; /* owned, as the following */
     mm3_device *device;
     mm3_pins *pins;
     mm3_forward *forward;
-    mm3_recorder *recorder;
+    mm3_recorder *recorder; /* eager: prefill, first samples, and decode where graphs are off */
     mm3_generation_config generation;
     int32_t stop_ids[16];
     int n_stop_ids;
     int context, chunk, max_batch, max_logits;
     mm3_dtype kv_type;
     mm3_ledger ledger;
+
+    /* What tuning.c made. */
+    const char *gate;              /* why nothing is tuned; NULL: tuning applies */
+    mm3_tuner *tuner;              /* owned; NULL where the gate is shut */
+    mm3_plan *plan;                /* owned: a strict plan file, instead of a tuner */
+    mm3_tune_options tune_options; /* borrowed by the tuner */
+    mm3_binding binding;
+    mm3_decode_graph *graph; /* owned: [n_graphs], rows ascending */
+    int n_graphs;
+    void *graph_scratch; /* owned: shared, since one graph runs at a time */
+    long n_replays, n_padded_rows, n_eager_steps;
 
     /* The scheduler thread alone touches the device, the step block, slots and pages. */
     pthread_t thread;
@@ -88,6 +107,13 @@ struct mm3_job {
     pthread_cond_t finished;
     mm3_job *next;
 };
+
+/* tuning.c: design.md section 5, steps 3 to 7. Before the scheduler starts.
+ * errors  MM3_ERR_ARG a switch; MM3_ERR_UNSUPPORTED a strict plan lacks a stage; MM3_ERR_NOMEM, MM3_ERR_CANCELLED */
+mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
+void mm3__tune_free(mm3_engine *engine);
+/* The recorded step that m rows are padded up to; NULL where there is none. */
+mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
 
 /* scheduler.c */
 mm3_status mm3__scheduler_start(mm3_engine *engine);

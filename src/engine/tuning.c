@@ -1,0 +1,495 @@
+/* From natives to recorded winners: the gate, pass 1 (collect and tune), pass 2 (record), the joint check.
+ * design.md section 5. Runs on the opening thread, before the scheduler and before any request.
+ * Decides nothing itself: src/tune measures and decides; this hands it stages on real operands. */
+#include <stdio.h>
+#include <string.h>
+
+#include "engine/state.h"
+
+enum { MAX_SHAPES = 64, N_DRAWS = 4 };
+static const int default_shapes[] = { 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
+static const int default_prefill[] = { 64, 256, 1024, 4096 };
+static const int contexts[] = { 1024, 8192, 32768 };
+#define WORKLOAD "ctx 1k,8k,32k routing uniform"
+
+/* One step that will be run: its shape, and the stages it consists of. */
+typedef struct planned_step {
+    mm3_step_shape shape;
+    mm3_recorder *collect; /* owned */
+    const mm3_stage *stages;
+    int n_stages;
+} planned_step;
+
+typedef struct tuning {
+    mm3_engine *e;
+    const mm3_options *options;
+    int shape[MAX_SHAPES]; /* graph shapes, ascending */
+    int n_shapes;
+    planned_step *step; /* owned: decode steps descending, then prefill steps */
+    int n_decode, n_steps;
+    int n_tuned_before; /* stages of the steps before the one under way, for progress */
+    int n_stages_in_all;
+    mm3_step_shape warm; /* the shape the step block is filled for */
+    int n_borrowed;      /* KV pages in use by the tuner */
+} tuning;
+
+/* ---- shapes and the gate --------------------------------------------------------------------------------------- */
+
+static mm3_status add_shape(tuning *t, int m)
+{
+    int at = t->n_shapes;
+    for (int i = 0; i < t->n_shapes; i++)
+        if (t->shape[i] == m) return MM3_OK;
+    MM3_CHECK(at < MAX_SHAPES, MM3_ERR_ARG, "graph_shapes: more than %d", MAX_SHAPES);
+    for (; at > 0 && t->shape[at - 1] > m; at--) t->shape[at] = t->shape[at - 1];
+    t->shape[at] = m;
+    t->n_shapes++;
+    return MM3_OK;
+}
+
+static mm3_status read_shapes(tuning *t)
+{
+    const char *list = t->options->graph_shapes;
+    int max = t->e->max_batch;
+    if (!list)
+        for (int i = 0; i < MM3_COUNT(default_shapes); i++)
+            if (default_shapes[i] < max) MM3_TRY(add_shape(t, default_shapes[i]));
+    while (list && *list) {
+        size_t n = strcspn(list, ",");
+        char word[16] = "";
+        int64_t m;
+        if (n < sizeof word) memcpy(word, list, n);
+        MM3_CHECK(mm3_parse_int(word, 1, 1 << 20, &m), MM3_ERR_ARG, "graph_shapes '%s': whole numbers apart by commas",
+                  t->options->graph_shapes);
+        if (m < max) MM3_TRY(add_shape(t, (int)m));
+        list += n + (list[n] == ',');
+    }
+    return add_shape(t, max); /* the largest batch always has its graph */
+}
+
+static mm3_status check_word(const char *name, const char *value, const char *const *words, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!value || strcmp(value, words[i]) == 0) return MM3_OK;
+    return mm3_fail(MM3_ERR_ARG, MM3_HERE, "%s '%s': use %s, %s%s%s", name, value, words[0], words[1],
+                    n > 2 ? " or " : "", n > 2 ? words[2] : "");
+}
+
+static bool is(const char *value, const char *word) { return value && strcmp(value, word) == 0; }
+
+/* Tuning applies when nothing here speaks against it. The model is MiniMax-M3 and in one pipeline stage: mm3 knows no
+ * other. */
+static mm3_status find_gate(tuning *t)
+{
+    static const char *const tune_words[] = { "auto", "force", "off" }, *const graph_words[] = { "on", "off" };
+    const mm3_options *o = t->options;
+    MM3_TRY(check_word("tune", o->tune, tune_words, 3));
+    MM3_TRY(check_word("graphs", o->graphs, graph_words, 2));
+    MM3_CHECK(o->tune_budget_s >= 0, MM3_ERR_ARG, "tune_budget_s %g: it can't be negative", o->tune_budget_s);
+    if (is(o->graphs, "off"))
+        t->e->gate = "graphs are off";
+    else if (o->plan)
+        t->e->gate = "a plan file is given";
+    else if (is(o->tune, "off"))
+        t->e->gate = "tuning is off";
+    MM3_CHECK(!(o->plan && is(o->graphs, "off")), MM3_ERR_ARG, "a plan needs graphs: leave out graphs off");
+    MM3_CHECK(!(o->plan && o->tune && !is(o->tune, "auto")), MM3_ERR_ARG,
+              "plan and tune '%s' contradict each other: with a plan file nothing is tuned", o->tune);
+    MM3_CHECK(!(o->deterministic && t->e->gate && !o->plan && o->backend), MM3_ERR_ARG,
+              "deterministic can't be promised for pinned kernels: leave out one of the two");
+    return MM3_OK;
+}
+
+/* ---- pass 1: collect -----------------------------------------------------------------------------------------------
+ */
+
+static mm3_status collect(tuning *t, mm3_step_shape shape)
+{
+    planned_step *s = &t->step[t->n_steps++];
+    s->shape = shape;
+    MM3_TRY(mm3_collect_open(&s->collect));
+    MM3_TRY(mm3_forward_issue(t->e->forward, s->collect, &shape));
+    s->stages = mm3_collect_stages(s->collect, &s->n_stages);
+    t->n_stages_in_all += s->n_stages;
+    return MM3_OK;
+}
+
+/* Decode steps descending, then what prefill and score may issue: every chunk up to the largest finds a decision of its
+ * size or the next larger one. */
+static mm3_status collect_all(tuning *t)
+{
+    mm3_engine *e = t->e;
+    t->step = mm3_calloc(MAX_SHAPES + 2 * (MM3_COUNT(default_prefill) + 2), sizeof *t->step);
+    MM3_CHECK(t->step, MM3_ERR_NOMEM, "out of memory for the tuner");
+    for (int i = t->n_shapes - 1; i >= 0; i--) {
+        int m = t->shape[i];
+        MM3_TRY(collect(t, (mm3_step_shape){ .m = m, .n_logits = m, .sample = true, .context = e->context }));
+    }
+    t->n_decode = t->n_steps;
+    for (int i = 0; i <= MM3_COUNT(default_prefill); i++) {
+        bool last = i == MM3_COUNT(default_prefill) || default_prefill[i] >= e->chunk;
+        int m = last ? e->chunk : default_prefill[i];
+        MM3_TRY(collect(t, (mm3_step_shape){ .m = m, .n_logits = 1, .context = e->context }));
+        if (last) break;
+    }
+    { /* score takes the logits of every row */
+        int m = MM3_MIN(e->chunk, e->max_logits);
+        MM3_TRY(collect(t, (mm3_step_shape){ .m = m, .n_logits = m, .context = e->context }));
+    }
+    return MM3_OK;
+}
+
+/* ---- operands as a real step has them
+ * -------------------------------------------------------------------------------- */
+
+static int n_contexts(const mm3_engine *e)
+{
+    int n = 0;
+    while (n < MM3_COUNT(contexts) && contexts[n] <= e->context) n++;
+    return MM3_MAX(n, 1);
+}
+
+static int context_of(const mm3_engine *e, int i) { return MM3_MIN(contexts[i], e->context); }
+
+static uint64_t next_random(uint64_t *r)
+{
+    *r = *r * 6364136223846793005u + 1442695040888963407u;
+    return *r >> 33;
+}
+
+/* Rows of a step at the end of a context: decode rows are sequences of their own, prefill rows one sequence. */
+static void place_rows(tuning *t, int context)
+{
+    mm3_engine *e = t->e;
+    mm3_step_block *b = mm3_forward_step(e->forward);
+    int m = t->warm.m;
+    for (int i = 0; i < m; i++) {
+        b->slot[i] = t->warm.sample ? i : 0;
+        b->position[i] = t->warm.sample ? context - 1 : MM3_MAX(context - m, 0) + i;
+        b->position[i] = MM3_MIN(b->position[i], e->context - 1);
+    }
+}
+
+/* Pages with numbers of an ordinary size in them, lent by the sequences to come; as many as make twice the last cache
+ * stand for all. */
+static mm3_status borrow_pages(tuning *t)
+{
+    mm3_engine *e = t->e;
+    size_t want = 2 * mm3_device_info_of(e->device)->last_cache_bytes / mm3_page_bytes(&e->model->config, e->kv_type);
+    int32_t *table = mm3_forward_step(e->forward)->table;
+    int max_pages = (e->context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS;
+    if (t->n_borrowed > 0) return MM3_OK;
+    t->n_borrowed = (int)MM3_MIN(want + 1, (size_t)e->n_pages);
+    mm3_forward_fill_pages(e->forward, t->n_borrowed);
+    for (int i = 0; i < e->max_batch * max_pages; i++) table[i] = i % t->n_borrowed;
+    return MM3_OK;
+}
+
+/* Make the buffers hold what a real step leaves: real tokens over the borrowed pages. */
+static mm3_status warm_up(tuning *t, const mm3_step_shape *shape)
+{
+    mm3_engine *e = t->e;
+    mm3_step_block *b = mm3_forward_step(e->forward);
+    mm3_recorder *eager = NULL;
+    mm3_status st;
+    uint64_t r = 1;
+    t->warm = *shape;
+    place_rows(t, context_of(e, 0));
+    for (int i = 0; i < shape->m; i++) b->token[i] = (int32_t)(next_random(&r) % (uint64_t)e->model->config.vocab_size);
+    for (int i = 0; i < shape->n_logits; i++) {
+        b->logit_row[i] = shape->m - shape->n_logits + i;
+        b->logit_slot[i] = 0;
+        b->logit_position[i] = b->position[b->logit_row[i]];
+        b->sample[i] = (mm3_sample_row){ .temperature = 1,
+                                         .top_k = 40,
+                                         .top_p = 0.95f,
+                                         .repetition_penalty = 1,
+                                         .counts_row = -1,
+                                         .seed = (uint64_t)i };
+    }
+    MM3_TRY(mm3_eager_open(&eager, e->device, mm3_choose_native, e->pins));
+    st = mm3_forward_issue(e->forward, eager, shape);
+    mm3_eager_close(&eager);
+    return st;
+}
+
+/* A random choice of blocks for each list, own block included, ascending: what attention meets at a long context. */
+static void draw_blocks(const mm3_attention *op)
+{
+    int32_t *list = (int32_t *)(uintptr_t)op->selected; /* the network's own buffer */
+    uint64_t r = 7;
+    for (int i = 0; i < op->m * op->kv.n_kv; i++, list += op->top_k) {
+        int n_blocks = op->position[i / op->kv.n_kv] / op->block + 1, n = 0, left = MM3_MIN(op->top_k, n_blocks);
+        for (int block = 0; block < n_blocks && left > 0; block++) {
+            bool own = block == n_blocks - 1;
+            if (!own && (left == 1 || next_random(&r) % (uint64_t)(n_blocks - 1 - block) >= (uint64_t)(left - 1)))
+                continue;
+            list[n++] = block;
+            left--;
+        }
+        while (n < op->top_k) list[n++] = -1;
+    }
+}
+
+/* Uniform routing: top_k different experts a row, in the lists that the router leaves. */
+static void draw_experts(const mm3_moe_linear *op, int i_draw)
+{
+    int32_t *pair = (int32_t *)(uintptr_t)op->pair, *begin = (int32_t *)(uintptr_t)op->begin;
+    int n_pairs = op->m * op->top_k;
+    uint64_t r = 100u + (uint64_t)i_draw;
+    /* row i takes top_k experts in a row of a random cyclic order: uniform, and different without a search */
+    memset(begin, 0, ((size_t)op->n_expert + 1) * sizeof *begin);
+    for (int pass = 0; pass < 2; pass++) {
+        uint64_t again = r;
+        for (int i = 0; i < op->m; i++) {
+            int first = (int)(next_random(&again) % (uint64_t)op->n_expert);
+            int stride = 1 + (int)(next_random(&again) % (uint64_t)MM3_MAX(op->n_expert / op->top_k, 1));
+            for (int j = 0; j < op->top_k; j++) {
+                int expert = (first + j * stride) % op->n_expert;
+                if (pass == 0)
+                    begin[expert + 1]++;
+                else
+                    pair[begin[expert]++] = i * op->top_k + j;
+            }
+        }
+        if (pass == 0)
+            for (int x = 0; x < op->n_expert; x++) begin[x + 1] += begin[x];
+    }
+    for (int x = op->n_expert; x > 0; x--) begin[x] = begin[x - 1];
+    begin[0] = 0;
+    for (int i = begin[op->n_expert]; i < n_pairs; i++) pair[i] = -1;
+}
+
+/* mm3_tune_options.states: contexts for what reads the cache, draws for what reads experts. */
+static int states(void *user, const mm3_stage *stage, int i)
+{
+    tuning *t = user;
+    mm3_engine *e = t->e;
+    if (stage->op == MM3_OP_ATTENTION || stage->op == MM3_OP_INDEX_SELECT) {
+        place_rows(t, context_of(e, MM3_MAX(i, 0)));
+        if (stage->op == MM3_OP_ATTENTION && ((const mm3_attention *)stage->contract[0])->selected)
+            draw_blocks(stage->contract[0]);
+        return n_contexts(e);
+    }
+    if (stage->op == MM3_OP_MOE_LINEAR) {
+        draw_experts(stage->contract[0], MM3_MAX(i, 0));
+        return N_DRAWS;
+    }
+    return 1;
+}
+
+static bool progress(void *user, int i_stage, int n_stages, const char *key, const char *best)
+{
+    tuning *t = user;
+    (void)n_stages;
+    if (!t->options->on_tune) return true;
+    return t->options->on_tune(t->options->on_tune_user, t->n_tuned_before + i_stage, t->n_stages_in_all, key, best);
+}
+
+/* ---- pass 1: tune
+ * ------------------------------------------------------------------------------------------------------ */
+
+static mm3_status tune_steps(tuning *t)
+{
+    mm3_engine *e = t->e;
+    for (int i = 0; i < t->n_steps; i++) {
+        planned_step *s = &t->step[i];
+        if (mm3_plan_require(&e->binding, s->stages, s->n_stages) != MM3_OK) {
+            MM3_TRY(borrow_pages(t));
+            MM3_TRY(warm_up(t, &s->shape));
+        }
+        MM3_TRY(mm3_tuner_stages(e->tuner, s->stages, s->n_stages, 0));
+        e->binding = mm3_tuner_binding(e->tuner);
+        t->n_tuned_before += s->n_stages;
+    }
+    return MM3_OK;
+}
+
+/* ---- pass 2: record, and the joint check
+ * ----------------------------------------------------------------------------------- */
+
+static mm3_status record(mm3_engine *e, const mm3_step_shape *shape, mm3_choose *choose, void *user, mm3_recorder **out)
+{
+    MM3_TRY(mm3_record_open(out, e->device, choose, user));
+    return mm3_forward_issue(e->forward, *out, shape);
+}
+
+/* Graphs of one shape: the winners', and the natives' where both are to be compared. */
+typedef struct pair_of_graphs {
+    mm3_recorder *winners, *natives;
+} pair_of_graphs;
+
+static mm3_status give_scratch(mm3_engine *e, pair_of_graphs *pair, int n)
+{
+    size_t need = 0;
+    for (int i = 0; i < n; i++) {
+        if (pair[i].winners) need = MM3_MAX(need, mm3_record_scratch(pair[i].winners));
+        if (pair[i].natives) need = MM3_MAX(need, mm3_record_scratch(pair[i].natives));
+    }
+    e->graph_scratch = mm3_alloc_aligned(need);
+    MM3_CHECK(e->graph_scratch, MM3_ERR_NOMEM, "out of memory: the recorded steps need %zu bytes of scratch", need);
+    for (int i = 0; i < n; i++) {
+        if (pair[i].winners) mm3_record_set_scratch(pair[i].winners, e->graph_scratch);
+        if (pair[i].natives) mm3_record_set_scratch(pair[i].natives, e->graph_scratch);
+    }
+    return MM3_OK;
+}
+
+/* The verdict of a strict plan, or of the joint check. */
+static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_graphs *pair, bool *winners)
+{
+    mm3_engine *e = t->e;
+    char name[32], of[9];
+    const mm3_step_verdict *known;
+    snprintf(name, sizeof name, "m=%d", s->shape.m);
+    MM3_TRY(mm3_binding_hash(&e->binding, s->stages, s->n_stages, of));
+    known = mm3_plan_find_step(e->binding.plan, name, of);
+    if (e->plan) {
+        MM3_CHECK(known, MM3_ERR_UNSUPPORTED,
+                  "%s: no line 'step %s' of these decisions: make the plan again with 'mm3 tune'", t->options->plan,
+                  name);
+        *winners = known->winners;
+        return MM3_OK;
+    }
+    if (!known || !known->timed) { /* it will be timed, in the middle of what contexts there are */
+        MM3_TRY(borrow_pages(t));
+        MM3_TRY(warm_up(t, &s->shape));
+        place_rows(t, context_of(e, n_contexts(e) / 2));
+    }
+    return mm3_tuner_joint(e->tuner, name, s->stages, s->n_stages, mm3_record_graph(pair->winners),
+                           mm3_record_graph(pair->natives), NULL, NULL, winners);
+}
+
+/* Record every decode step, descending; keep for each shape the graph that wins as a whole. */
+static mm3_status record_steps(tuning *t)
+{
+    mm3_engine *e = t->e;
+    mm3_status st = MM3_OK;
+    bool planned = e->tuner || e->plan;
+    pair_of_graphs *pair = mm3_calloc((size_t)t->n_decode, sizeof *pair);
+    double start = mm3_now_s();
+    e->graph = mm3_calloc((size_t)t->n_decode, sizeof *e->graph);
+    if (!pair || !e->graph) {
+        st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for graphs");
+        goto done;
+    }
+    for (int i = 0; i < t->n_decode; i++) {
+        const mm3_step_shape *shape = &t->step[i].shape;
+        if (planned) MM3_GOTO(record(e, shape, mm3_choose_planned, &e->binding, &pair[i].winners));
+        MM3_GOTO(record(e, shape, mm3_choose_native, e->pins, &pair[i].natives));
+    }
+    MM3_GOTO(give_scratch(e, pair, t->n_decode));
+    e->ledger.record_s = mm3_now_s() - start;
+    start = mm3_now_s();
+    for (int i = 0; i < t->n_decode; i++) {
+        mm3_decode_graph *g = &e->graph[t->n_decode - 1 - i]; /* ascending */
+        bool winners = false;
+        if (planned) MM3_GOTO(judge_step(t, &t->step[i], &pair[i], &winners));
+        g->m = t->step[i].shape.m;
+        g->winners = winners;
+        g->recorder = winners ? pair[i].winners : pair[i].natives;
+        *(winners ? &pair[i].winners : &pair[i].natives) = NULL;
+        e->n_graphs++;
+    }
+    e->ledger.joint_s = mm3_now_s() - start;
+done:
+    for (int i = 0; pair && i < t->n_decode; i++) {
+        mm3_record_close(&pair[i].winners);
+        mm3_record_close(&pair[i].natives);
+    }
+    mm3_free(pair);
+    return st;
+}
+
+/* ---- all of it
+ * --------------------------------------------------------------------------------------------------------------- */
+
+static mm3_status open_tuner(tuning *t)
+{
+    mm3_engine *e = t->e;
+    mm3_tune_options *o = &e->tune_options;
+    *o = (mm3_tune_options)MM3_TUNE_OPTIONS_INIT;
+    o->pins = e->pins;
+    o->cache_dir = t->options->plan_cache;
+    o->workload = WORKLOAD;
+    o->force = is(t->options->tune, "force");
+    o->deterministic = t->options->deterministic;
+    if (t->options->tune_budget_s > 0) o->budget_s = t->options->tune_budget_s;
+    o->progress = progress;
+    o->states = states;
+    o->user = t;
+    MM3_TRY(mm3_tuner_open(&e->tuner, e->device, o));
+    e->binding = mm3_tuner_binding(e->tuner);
+    return MM3_OK;
+}
+
+static mm3_status read_plan(tuning *t)
+{
+    mm3_engine *e = t->e;
+    const mm3_device_info *info = mm3_device_info_of(e->device);
+    MM3_TRY(mm3_plan_load_strict(&e->plan, t->options->plan, info, WORKLOAD, NULL));
+    e->binding =
+        (mm3_binding){ .plan = e->plan, .pins = e->pins, .device = info, .deterministic = t->options->deterministic };
+    for (int i = 0; i < t->n_steps; i++) {
+        mm3_status st = mm3_plan_require(&e->binding, t->step[i].stages, t->step[i].n_stages);
+        if (st != MM3_OK) return mm3_fail_in(st, "%s", t->options->plan);
+    }
+    return MM3_OK;
+}
+
+static mm3_status run(tuning *t)
+{
+    mm3_engine *e = t->e;
+    double start = mm3_now_s();
+    MM3_TRY(find_gate(t));
+    if (!is(t->options->graphs, "off")) {
+        MM3_TRY(read_shapes(t));
+        MM3_TRY(collect_all(t));
+    }
+    if (!e->gate) MM3_TRY(open_tuner(t));
+    if (t->options->plan) MM3_TRY(read_plan(t));
+    e->ledger.collect_s = mm3_now_s() - start;
+    start = mm3_now_s();
+    if (e->tuner) MM3_TRY(tune_steps(t));
+    e->ledger.tune_s = mm3_now_s() - start;
+    if (t->n_decode) MM3_TRY(record_steps(t));
+    if (e->tuner) {
+        mm3_tune_counts n = mm3_tuner_counts(e->tuner);
+        mm3_tuner_save(e->tuner);
+        e->ledger.stages_tuned = n.tuned;
+        e->ledger.stages_reused = n.reused;
+    }
+    e->binding.round_up = true; /* a chunk uses the decision of the next larger shape */
+    return e->tuner || e->plan ? mm3_eager_open(&e->recorder, e->device, mm3_choose_planned, &e->binding)
+                               : mm3_eager_open(&e->recorder, e->device, mm3_choose_native, e->pins);
+}
+
+mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options)
+{
+    tuning t = { .e = engine, .options = options };
+    mm3_status st = run(&t);
+    if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, t.n_borrowed);
+    for (int i = 0; i < t.n_steps; i++) mm3_collect_close(&t.step[i].collect);
+    mm3_free(t.step);
+    engine->tune_options.user = NULL; /* nothing is tuned after this */
+    engine->tune_options.progress = NULL;
+    engine->tune_options.states = NULL;
+    return st;
+}
+
+void mm3__tune_free(mm3_engine *engine)
+{
+    mm3_eager_close(&engine->recorder);
+    for (int i = 0; i < engine->n_graphs; i++) mm3_record_close(&engine->graph[i].recorder);
+    mm3_free(engine->graph);
+    mm3_free(engine->graph_scratch);
+    mm3_plan_close(&engine->plan);
+    mm3_tuner_close(&engine->tuner);
+}
+
+mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m)
+{
+    for (int i = 0; i < engine->n_graphs; i++)
+        if (engine->graph[i].m >= m) return &engine->graph[i];
+    return NULL;
+}
