@@ -112,14 +112,39 @@ const char *cli_model_dir(const char *given)
     return NULL;
 }
 
+/* Where decisions are kept: --plan-cache, else $XDG_CACHE_HOME/mm3, else ~/.cache/mm3; nowhere for "off" or without
+ * a home. */
+static bool set_plan_cache(cli_engine *engine)
+{
+    const char *given = engine->plan_cache, *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (given) {
+        engine->options.plan_cache = strcmp(given, "off") == 0 ? NULL : given;
+        return true;
+    }
+    if (base && *base)
+        engine->plan_cache_dir = mm3_path_join(base, "mm3");
+    else if (home && *home)
+        engine->plan_cache_dir = mm3_path_join(home, ".cache/mm3");
+    else
+        return true;
+    engine->options.plan_cache = engine->plan_cache_dir;
+    if (!engine->plan_cache_dir) cli_error("out of memory");
+    return engine->plan_cache_dir != NULL;
+}
+
 int cli_open_engine(mm3_engine **out, cli_engine *engine)
 {
+    mm3_status st;
     *out = NULL;
+    if (!set_plan_cache(engine)) return CLI_FAILED;
     engine->options.model_dir = cli_model_dir(engine->options.model_dir);
     if (!engine->options.model_dir) return CLI_USAGE;
     if (!cli_model_has(engine->options.model_dir, "config.json"))
         return cli_error("%s has no config.json: give -m the folder of a checkpoint", engine->options.model_dir);
-    return mm3_engine_open(out, &engine->options) == MM3_OK ? CLI_GO : cli_failed();
+    st = mm3_engine_open(out, &engine->options);
+    mm3_free(engine->plan_cache_dir);
+    engine->plan_cache_dir = NULL;
+    return st == MM3_OK ? CLI_GO : cli_failed();
 }
 
 /* ---- input ------------------------------------------------------------------------------------------------- */

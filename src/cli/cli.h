@@ -49,11 +49,13 @@ typedef struct cli_option {
 /* The options of every command that opens an engine; start from CLI_ENGINE_INIT. */
 typedef struct cli_engine {
     mm3_options options;
-    const char *numerics; /* as given, or NULL */
+    const char *numerics;   /* as given, or NULL */
+    const char *plan_cache; /* as given, or NULL */
+    char *plan_cache_dir;   /* owned: where it is by default */
 } cli_engine;
-#define CLI_ENGINE_INIT        \
-    {                          \
-        MM3_OPTIONS_INIT, NULL \
+#define CLI_ENGINE_INIT                    \
+    {                                      \
+        MM3_OPTIONS_INIT, NULL, NULL, NULL \
     }
 
 /* Read argv by a command's table and the engine's. Prints help or what is wrong.

@@ -5,9 +5,9 @@
 #include "base/base.h"
 #include "cli/cli.h"
 
-enum { MAX_OPTIONS = 64, N_ENGINE = 9, LINE = 79 };
+enum { MAX_OPTIONS = 64, N_ENGINE = 15, LINE = 79 };
 
-static void engine_table(cli_engine *e, const char **tune, cli_option *out)
+static void engine_table(cli_engine *e, cli_option *out)
 {
     const cli_option table[N_ENGINE] = {
         { "model", 'm', CLI_TEXT, &e->options.model_dir, "DIR",
@@ -25,7 +25,19 @@ static void engine_table(cli_engine *e, const char **tune, cli_option *out)
           0 },
         { "backend", 0, CLI_TEXT, &e->options.backend, "PINS",
           "force candidates, several apart by ';':\nOP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC] ('mm3 info')", 0, 0 },
-        { "tune", 0, CLI_WORD, tune, "off", "off: native kernels and pins only (default)", 0, 0 },
+        { "tune", 0, CLI_WORD, &e->options.tune, "auto|force|off",
+          "auto (default): use decisions that are known, tune the\nrest; force: tune anew; off: natives and pins", 0,
+          0 },
+        { "graphs", 0, CLI_WORD, &e->options.graphs, "on|off", "off: nothing is recorded or tuned (default on)", 0, 0 },
+        { "graph-shapes", 0, CLI_TEXT, &e->options.graph_shapes, "LIST",
+          "rows of the recorded steps (default 1,2,4,8,16,24 ..)", 0, 0 },
+        { "plan", 0, CLI_TEXT, &e->options.plan, "FILE", "decisions as 'mm3 tune' wrote them; nothing is timed", 0, 0 },
+        { "plan-cache", 0, CLI_TEXT, &e->plan_cache, "DIR",
+          "where decisions are kept (default\n$XDG_CACHE_HOME/mm3), or off", 0, 0 },
+        { "tune-budget", 0, CLI_DOUBLE, &e->options.tune_budget_s, "SECONDS", "of tuning at most (default 60)", 0,
+          1e6 },
+        { "deterministic", 0, CLI_FLAG, &e->options.deterministic, NULL, "equal bits alone, in a batch and in chunks",
+          0, 0 },
     };
     memcpy(out, table, sizeof table);
 }
@@ -77,9 +89,8 @@ static void print_options(const cli_option *table, int n)
 void cli_print_engine_options(void)
 {
     cli_engine e = CLI_ENGINE_INIT;
-    const char *tune = NULL;
     cli_option table[N_ENGINE];
-    engine_table(&e, &tune, table);
+    engine_table(&e, table);
     printf("Options of every command that opens a model:\n\n");
     print_options(table, N_ENGINE);
 }
@@ -186,12 +197,11 @@ int cli_parse(int argc, char **argv, const cli_option *own, int n_own, cli_engin
     cli_option table[MAX_OPTIONS];
     struct option longs[MAX_OPTIONS + 1] = { 0 };
     char shorts[3 * MAX_OPTIONS] = ":";
-    const char *tune = NULL;
     int n = 0, n_long = 0, c, index, n_engine = engine ? N_ENGINE : 0;
     size_t at = 1;
     if (n_own + N_ENGINE + 1 > MAX_OPTIONS) return cli_error("%s has too many options", argv[0]);
     for (int i = 0; i < n_own; i++) table[n++] = own[i];
-    if (engine) engine_table(engine, &tune, table + n);
+    if (engine) engine_table(engine, table + n);
     n += n_engine;
     table[n++] = help_option;
     for (int i = 0; i < n; i++) {
@@ -230,7 +240,6 @@ int cli_parse(int argc, char **argv, const cli_option *own, int n_own, cli_engin
         return cli_usage("%s does not know what to do with '%s': see 'mm3 %s --help'", argv[0],
                          argv[optind + max_operands], argv[0]);
     if (engine) {
-        engine->options.tune = tune ? tune : "off";
         engine->options.numerics =
             engine->numerics && strcmp(engine->numerics, "w8a16") == 0 ? MM3_NUMERICS_W8A16 : MM3_NUMERICS_W8A8;
     }
