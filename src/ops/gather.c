@@ -7,7 +7,6 @@ static void key(const void *contract, mm3_key *key)
     key->op = MM3_OP_GATHER;
     mm3_key_number(key, "m", op->m);
     mm3_key_number(key, "k", op->k);
-    mm3_key_number(key, "rows", op->n_rows);
 }
 
 static int operands(void *contract, mm3_operand *out)
