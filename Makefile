@@ -14,10 +14,10 @@ ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
 PKGS := jansson libpcre2-8 libutf8proc
 WARN := -std=c17 -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 # -ffp-contract=off: a row's bits must not depend on what the compiler fused. Never -ffast-math (docs/numerics.md).
-# MM3_SRC_ID: a hash of each source is not needed yet; -fvisibility=hidden keeps the shared library to MM3_API.
-ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -fopenmp -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
+# -fvisibility=hidden keeps the shared library to MM3_API.
+ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -pthread -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
              $(SAN) $(shell pkg-config --cflags $(PKGS)) $(CFLAGS)
-ALL_LIBS   = $(SAN) -fopenmp $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
+ALL_LIBS   = $(SAN) -pthread $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
 
 # Instruction sets by file name, so that one binary serves every machine; left out on other architectures.
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
@@ -32,7 +32,7 @@ endif
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
-LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o)
+LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/src_hash.o
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
@@ -46,6 +46,13 @@ deps:
 $(BUILD)/%.o: %.c
 	@mkdir -p $(@D)
 	$(CC) $(ALL_CFLAGS) $(call isa,$<) -MMD -MP -c $< -o $@
+
+# What a plan's decisions are valid for: a hash per candidate's source (and compiler and options).
+$(BUILD)/src_hash.c: scripts/src-hash $(wildcard src/kernels/*/*.c src/kernels/*/*.h src/ops/*.h src/mx/*.h)
+	@mkdir -p $(@D)
+	@scripts/src-hash "$$($(CC) --version | head -n 1) $(OPT) $(SAN) $(CFLAGS)" > $@.new && mv $@.new $@
+$(BUILD)/src_hash.o: $(BUILD)/src_hash.c
+	$(CC) $(ALL_CFLAGS) -MMD -MP -c $< -o $@
 
 $(BUILD)/libmm3.a: $(LIB_OBJ)
 	@rm -f $@

@@ -115,4 +115,6 @@ enum { MM3_MAX_BOUND = MM3_MAX_PARTS * MM3_MAX_PHASES };
 MM3_MUST_USE mm3_status mm3_bind(const mm3_device_info *device, mm3_op_id op, const void *contract, mm3_choose *choose,
                                  void *user, mm3_part *parts, size_t *need, mm3_bound *bound, int *n_bound);
 
+#include "kernels/plan.h"
+
 #endif

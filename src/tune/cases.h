@@ -144,6 +144,10 @@ typedef struct mm3__case_kind {
     mm3_status (*finish)(mm3_case *c);
 } mm3__case_kind;
 const mm3__case_kind *mm3__case_kind_of(mm3_op_id op);
+extern const mm3__case_kind mm3__embed_case, mm3__rope_angles_case, mm3__add_rmsnorm_case, mm3__quantize_case,
+    mm3__add_rmsnorm_quantize_case, mm3__linear_case, mm3__qk_norm_rope_case, mm3__index_select_case,
+    mm3__attention_case, mm3__swiglu_case, mm3__swiglu_quantize_case, mm3__router_case, mm3__moe_linear_case,
+    mm3__moe_sum_case, mm3__gather_case, mm3__sample_case;
 
 /* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) ----------------- */
 

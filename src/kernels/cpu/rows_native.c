@@ -164,3 +164,22 @@ void mm3__native_run(const mm3__job *job, void *user)
         }
     }
 }
+
+/* Block by block through the dot products above, so that nothing is assumed of the scales. */
+float mm3__exact_dot(const mm3__job *job, int i, int j)
+{
+    size_t k = (size_t)job->k, row = mm3__job_input(job, i), w_at = (size_t)(job->first + j) * k, x_at = row * k;
+    const uint8_t *codes = (const uint8_t *)job->w->data + w_at, *scales = job->w->scales + w_at / MM3_MX_BLOCK;
+    float w[MM3_MX_BLOCK], x[MM3_MX_BLOCK], post, sum = 0;
+    for (size_t c = 0; c < k; c += MM3_MX_BLOCK) {
+        if (job->codes) {
+            mm3__decode_e4m3(codes + c, w, MM3_MX_BLOCK);
+            mm3__decode_e4m3(job->x_codes + x_at + c, x, MM3_MX_BLOCK);
+            sum += dot_codes(x, job->x_scales + (x_at + c) / MM3_MX_BLOCK, w, scales + c / MM3_MX_BLOCK, MM3_MX_BLOCK);
+        } else {
+            scale_row(codes + c, scales + c / MM3_MX_BLOCK, w, &post, MM3_MX_BLOCK);
+            sum += dot_scaled(job->x + x_at + c, w, &post, MM3_MX_BLOCK);
+        }
+    }
+    return sum;
+}

@@ -1,0 +1,29 @@
+/* plan_state: how a plan is kept. Internal to kernels/. */
+#ifndef MM3_KERNELS_PLAN_STATE_H
+#define MM3_KERNELS_PLAN_STATE_H
+
+#include "kernels/kernels.h"
+
+typedef struct mm3__crash {
+    char *key, *choice;
+    char source[9];
+} mm3__crash;
+
+struct mm3_plan {
+    mm3_plan_head head;
+    mm3_decision *decision; /* owned, and their texts; ordered by operation, then key */
+    int n, max;
+    mm3_step_verdict *step; /* owned; ordered by step, then age */
+    int n_steps, max_steps;
+    mm3__crash *crash; /* owned; in the order they were found */
+    int n_crashes, max_crashes;
+};
+
+/* The operation of a key; MM3_N_OPS if its first word is none. */
+mm3_op_id mm3__op_of_key(const char *key);
+
+/* FNV-1a, over texts each ended by a newline. */
+#define MM3__HASH_START 2166136261u
+uint32_t mm3__hash_text(uint32_t hash, const char *text);
+
+#endif

@@ -1,0 +1,151 @@
+/* The journal: which candidate is at its first launch. A process that dies there leaves the line behind, and the next
+ * one disqualifies the candidate. One file per tuner, locked as long as its owner lives: "<plan file>.journal.XXXXXX".
+ */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tune/tuner.h"
+
+struct mm3__journal {
+    int fd;      /* owned, locked */
+    char *path;  /* owned */
+    bool broken; /* a write failed, and it was said */
+};
+
+/* ---- what others left
+ * ------------------------------------------------------------------------------------------------ */
+
+/* "KEY | CHOICE | src HASH" */
+static void take_line(mm3_tuner *t, char *line)
+{
+    char *choice = strstr(line, " | "), *source = choice ? strstr(choice + 3, " | src ") : NULL;
+    if (!source) return;
+    *choice = *source = 0;
+    choice += 3;
+    source += strlen(" | src ");
+    source[strcspn(source, "\n")] = 0;
+    if (!mm3_plan_is_key(line) || strlen(source) != 8) return;
+    mm3__warn(t, "%s did not survive its first launch in an earlier run (%s) and is disqualified", choice, line);
+    if (mm3_plan_set_crashed(t->plan, line, choice, source) != MM3_OK) mm3__warn(t, "%s", mm3_last_error());
+    mm3__cache_keep(t); /* at once: this run may not live to its end either */
+}
+
+static void take_file(mm3_tuner *t, const char *path)
+{
+    char line[1024];
+    ssize_t n;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return;
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) { /* its owner is gone */
+        n = pread(fd, line, sizeof line - 1, 0);
+        if (n > 0 && memchr(line, '\n', (size_t)n)) {
+            line[n] = 0;
+            take_line(t, line);
+        }
+        unlink(path);
+    }
+    close(fd);
+}
+
+static void collect(mm3_tuner *t, const char *prefix)
+{
+    DIR *dir = opendir(t->options.cache_dir);
+    const char *name = strrchr(prefix, '/') + 1;
+    struct dirent *e;
+    while (dir && (e = readdir(dir))) {
+        char *path;
+        if (strncmp(e->d_name, name, strlen(name)) != 0) continue;
+        path = mm3_path_join(t->options.cache_dir, e->d_name);
+        if (path) take_file(t, path);
+        mm3_free(path);
+    }
+    if (dir) closedir(dir);
+}
+
+/* ---- our own
+ * ----------------------------------------------------------------------------------------------------------- */
+
+/* Someone may take the file between its making and its locking, for one that was left behind: then another is made. */
+static int make_file(const char *path, char *name, size_t n)
+{
+    for (int i = 0; i < 10; i++) {
+        struct stat s;
+        int fd;
+        snprintf(name, n, "%sXXXXXX", path);
+        fd = mkostemp(name, O_CLOEXEC);
+        if (fd < 0) return -1;
+        if (flock(fd, LOCK_EX) == 0 && fstat(fd, &s) == 0 && s.st_nlink > 0) return fd;
+        close(fd);
+    }
+    errno = EAGAIN;
+    return -1;
+}
+
+mm3__journal *mm3__journal_open(mm3_tuner *t)
+{
+    mm3__journal *j = NULL;
+    char prefix[4096], name[4200];
+    char *path;
+    int fd;
+    if (!t->options.cache_dir) return NULL;
+    path = mm3_plan_cache_path(t->options.cache_dir, mm3_plan_head_of(t->plan));
+    snprintf(prefix, sizeof prefix, "%s.journal.", path ? path : "");
+    mm3_free(path);
+    if (!mm3__make_folder(t->options.cache_dir)) {
+        mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot make %s: %s", t->options.cache_dir,
+                  strerror(errno));
+        return NULL;
+    }
+    if (path) collect(t, prefix);
+    fd = path ? make_file(prefix, name, sizeof name) : -1;
+    if (fd < 0) {
+        mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot write in %s: %s",
+                  t->options.cache_dir, strerror(errno));
+        return NULL;
+    }
+    j = mm3_calloc(1, sizeof *j);
+    if (j) j->path = mm3_strdup(name);
+    if (!j || !j->path) {
+        mm3__warn(t, "no journal, a candidate that crashes is tried again: out of memory");
+        unlink(name);
+        close(fd);
+        mm3_free(j);
+        return NULL;
+    }
+    j->fd = fd;
+    return j;
+}
+
+void mm3__journal_close(mm3__journal **journal)
+{
+    if (!journal || !*journal) return;
+    unlink((*journal)->path);
+    close((*journal)->fd);
+    mm3_free((*journal)->path);
+    mm3_free(*journal);
+    *journal = NULL;
+}
+
+void mm3__journal_begin(mm3_tuner *t, const char *key, const mm3__entrant *e)
+{
+    mm3__journal *j = t->journal;
+    char line[1024], choice[MM3_MAX_CHOICE_TEXT];
+    int n;
+    if (!j) return;
+    mm3_choice_text(e->choice.kernel, e->choice.tactic, choice, sizeof choice);
+    n = snprintf(line, sizeof line, "%s | %s | src %s\n", key, choice, mm3_kernel_source(e->choice.kernel));
+    if (pwrite(j->fd, line, (size_t)n, 0) == n || j->broken) return;
+    j->broken = true;
+    mm3__warn(t, "the journal can't be written, a candidate that crashes is tried again: %s", strerror(errno));
+}
+
+void mm3__journal_end(mm3_tuner *t)
+{
+    if (t->journal && ftruncate(t->journal->fd, 0) != 0) t->journal->broken = true;
+}
