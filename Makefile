@@ -23,11 +23,11 @@ ALL_LIBS   = $(SAN) -pthread $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx512vbmi -mprefer-vector-width=512
 ISA_amx    := $(ISA_avx512) -mamx-tile -mamx-bf16
-isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))
+isa = $(if $(filter %_avx2.c %256.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c %512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))
 
 LIB_SRC := $(wildcard $(addprefix src/,$(addsuffix /*.c,base mx device comm ops kernels kernels/cpu tune model text forward engine bench)))
 ifneq ($(ARCH),x86_64)
-LIB_SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(LIB_SRC))
+LIB_SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c %256.c %512.c,$(LIB_SRC))
 endif
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)

@@ -22,6 +22,8 @@ KERNEL(linear, cpu, native)
 #if defined(__x86_64__)
 KERNEL(linear, cpu, avx512)
 KERNEL(linear, cpu, amx)
+KERNEL(linear, cpu, fma256)
+KERNEL(linear, cpu, fma512)
 #endif
 KERNEL(qk_norm_rope, cpu, native)
 #if defined(__x86_64__)
