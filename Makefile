@@ -66,7 +66,7 @@ $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests
 $(TEST_BIN): %: %.o $(TEST_LIB_OBJ) $(BUILD)/libmm3.a
-	$(CC) -o $@ $^ $(ALL_LIBS) -lcmocka
+	$(CC) -o $@ $(filter %.o %.a,$^) $(ALL_LIBS) -lcmocka
 
 tests: $(TEST_BIN)
 

@@ -333,6 +333,20 @@ static void test_extreme_scores(void **state)
     }
 }
 
+/* A page table so long that a part of the context is more than its usual 8 pages. */
+static void test_long_table(void **state)
+{
+    uint64_t seed = 8;
+    setup s = setup_open(2, 4, 1, MM3_BF16, 1, 600, 0, 0);
+    (void)state;
+    pages_fill(&s.op.kv, 0, 4000, seed, FILL_UNIT);
+    random_fill(s.q, n_out(&s), &seed, FILL_LARGE);
+    s.position[0] = 3999;
+    s.position[1] = 1279; /* exactly one part */
+    check_reference(&s, "long table");
+    setup_close(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -344,6 +358,7 @@ int main(void)
         cmocka_unit_test(test_row_invariant),
         cmocka_unit_test(test_page_order),
         cmocka_unit_test(test_extreme_scores),
+        cmocka_unit_test(test_long_table),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

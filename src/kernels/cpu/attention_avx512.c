@@ -9,7 +9,11 @@ static const char *refuses(const mm3_device_info *device, const void *op, const 
     return device->features & MM3_CPU_AVX512 ? NULL : "needs avx512";
 }
 
-static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
+/* v[0]: rows that share one reading of a page */
+static const mm3_tactic tactics[] = {
+    { .name = "r16", .v = { 16 }, .row_invariant = true },
+    { .name = "r64", .v = { 64 }, .row_invariant = true },
+};
 
 const mm3_kernel mm3__attention_cpu_avx512 = {
     .op = MM3_OP_ATTENTION,

@@ -20,7 +20,7 @@ enum {
     MAX_PARTS = 64,
     PARTIAL = DIM + 2, /* floats of a partial result: largest score, sum of weights, weighted sum of V */
     PIECE = 32,        /* tokens whose keys or values stay in the first cache while all queries use them */
-    MAX_ROWS = 16      /* of a block */
+    MAX_ROWS = 64      /* of a block, at most; a tactic's v[0] says how many */
 };
 
 typedef struct shape {
@@ -28,11 +28,12 @@ typedef struct shape {
     int part_pages;  /* of a part of the dense context */
     int part_blocks; /* of a part of a selection */
     int n_parts;     /* at most, of a row */
+    int max_rows;    /* of a block */
     int n_vectors;   /* of queries, in the largest block */
     bool by_part;
 } shape;
 
-static shape shape_of(const mm3_attention *op, int n_threads)
+static shape shape_of(const mm3_attention *op, const mm3_tactic *tactic, int n_threads)
 {
     shape s;
     s.n_rep = op->n_q / op->kv.n_kv;
@@ -40,7 +41,8 @@ static shape shape_of(const mm3_attention *op, int n_threads)
     s.part_blocks = MM3_MAX(PART_BLOCKS, (op->top_k + MAX_PARTS - 1) / MAX_PARTS);
     s.n_parts = op->selected ? (op->top_k + s.part_blocks - 1) / s.part_blocks
                              : (op->kv.max_pages + s.part_pages - 1) / s.part_pages;
-    s.n_vectors = (MM3_MIN(op->m, MAX_ROWS) * s.n_rep + LANES - 1) / LANES;
+    s.max_rows = MM3_MIN(op->m, tactic->v[0]);
+    s.n_vectors = (s.max_rows * s.n_rep + LANES - 1) / LANES;
     s.by_part = (int64_t)op->m * op->kv.n_kv < 2 * (int64_t)n_threads;
     return s;
 }
@@ -74,10 +76,9 @@ static size_t cut_area(area *a, const mm3_attention *op, const shape *s, float *
 static size_t scratch(const void *p, const mm3_tactic *tactic, int n_threads)
 {
     const mm3_attention *op = p;
-    shape s = shape_of(op, n_threads);
+    shape s = shape_of(op, tactic, n_threads);
     size_t n_partials = s.by_part ? (size_t)op->m * (size_t)op->n_q * (size_t)s.n_parts : 0;
     area a;
-    (void)tactic;
     return sizeof(float) * (cut_area(&a, op, &s, NULL) * (size_t)n_threads + n_partials * PARTIAL);
 }
 
@@ -422,7 +423,8 @@ static void run_parts(const mm3_call *call, const shape *s, const area *a, int i
 static void run_blocks(const mm3_call *call, const shape *s, const area *a, int i_thread, int n_threads)
 {
     const mm3_attention *op = call->op;
-    int most = (int)MM3_MIN(MAX_ROWS, ((int64_t)op->m * op->kv.n_kv + 2 * n_threads - 1) / (2 * n_threads)), item = 0;
+    int most = (int)MM3_MIN(s->max_rows, ((int64_t)op->m * op->kv.n_kv + 2 * n_threads - 1) / (2 * n_threads)),
+        item = 0;
     for (int row = 0, n; row < op->m; row += n) {
         for (n = 1; n < most && row + n < op->m && op->slot[row + n] == op->slot[row];) n++;
         for (int g = 0; g < op->kv.n_kv; g++) {
@@ -439,7 +441,7 @@ static void run_blocks(const mm3_call *call, const shape *s, const area *a, int 
 static void phase_0(const mm3_call *call, int i_thread, int n_threads)
 {
     const mm3_attention *op = call->op;
-    shape s = shape_of(op, n_threads);
+    shape s = shape_of(op, call->tactic, n_threads);
     area a;
     size_t n = cut_area(&a, op, &s, NULL);
     cut_area(&a, op, &s, (float *)call->scratch + n * (size_t)i_thread);
@@ -453,7 +455,7 @@ static void phase_0(const mm3_call *call, int i_thread, int n_threads)
 static void phase_1(const mm3_call *call, int i_thread, int n_threads)
 {
     const mm3_attention *op = call->op;
-    shape s = shape_of(op, n_threads);
+    shape s = shape_of(op, call->tactic, n_threads);
     int begin, end;
     mm3_share(op->m * op->n_q, i_thread, n_threads, &begin, &end);
     for (int i = begin; i < end; i++) {

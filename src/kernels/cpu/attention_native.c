@@ -2,7 +2,7 @@
 #define LANES 4
 #include "kernels/cpu/attention_body.h"
 
-static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
+static const mm3_tactic tactics[] = { { .name = "default", .v = { 16 }, .row_invariant = true } };
 
 const mm3_kernel mm3__attention_cpu_native = {
     .op = MM3_OP_ATTENTION,
