@@ -251,8 +251,7 @@ static void test_bad_heads(void **state)
         "# mm3 plan 1 | a | threads 1 | policy x | w | mm3 0.1.0\n",
         "# mm3 plan 1 | a | threads 1 | policy 1 | w | vllm 0.1.0\n",
         "# mm3 plan 1 | a | threads 1 | policy 1 | w | mm3 0.1.0.0.0.0.0.0.0.0.0.0\n",
-        "\x7f"
-        "ELF\x02\x01\x01",
+        "ELF",
         "{\"plan\": 1}\n",
     };
     mm3_plan *plan;
