@@ -203,7 +203,7 @@ static void test_rounds_follow_the_noise(void **state)
     machine clear = machine_of(3, 0.01, 0, 0), close = machine_of(3, 0.01, 0, 0);
     (void)state;
     clear.seconds[0][0] = close.seconds[0][0] = 1e-3;
-    clear.seconds[1][0] = 0.8e-3;
+    clear.seconds[1][0] = 0.7e-3;
     close.seconds[1][0] = 0.98e-3;
     race(&clear, 2);
     race(&close, 2);
