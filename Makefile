@@ -15,9 +15,9 @@ PKGS := jansson libpcre2-8 libutf8proc
 WARN := -std=c17 -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
 # -ffp-contract=off: a row's bits must not depend on what the compiler fused. Never -ffast-math (docs/numerics.md).
 # -fvisibility=hidden keeps the shared library to MM3_API.
-ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -fopenmp -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
+ALL_CFLAGS = $(WARN) $(OPT) -g -fPIC -pthread -ffp-contract=off -fvisibility=hidden -D_GNU_SOURCE -Iinclude -Isrc \
              $(SAN) $(shell pkg-config --cflags $(PKGS)) $(CFLAGS)
-ALL_LIBS   = $(SAN) -fopenmp $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
+ALL_LIBS   = $(SAN) -pthread $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
 
 # Instruction sets by file name, so that one binary serves every machine; left out on other architectures.
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
@@ -35,6 +35,7 @@ TEST_LIB := $(wildcard tests/support/*.c)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/src_hash.o
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
+TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
 
 .PHONY: all deps demo test check-layers install uninstall clean format lint tests
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
@@ -63,9 +64,9 @@ $(BUILD)/libmm3.so.$(VERSION): $(LIB_OBJ)
 $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(CLI_OBJ) $(BUILD)/libmm3.a $(ALL_LIBS)
 
-$(BUILD)/tests/%: tests/%.c $(TEST_LIB) $(BUILD)/libmm3.a
-	@mkdir -p $(@D)
-	$(CC) $(ALL_CFLAGS) -Itests -MMD -MP -MF $@.d $< $(TEST_LIB) $(BUILD)/libmm3.a -o $@ $(ALL_LIBS) -lcmocka
+$(BUILD)/tests/%.o: ALL_CFLAGS += -Itests
+$(TEST_BIN): %: %.o $(TEST_LIB_OBJ) $(BUILD)/libmm3.a
+	$(CC) -o $@ $^ $(ALL_LIBS) -lcmocka
 
 tests: $(TEST_BIN)
 
@@ -105,4 +106,4 @@ format:
 lint:
 	@scripts/lint
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d) $(TEST_LIB_OBJ:.o=.d)

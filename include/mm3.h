@@ -160,12 +160,17 @@ MM3_API void mm3_session_times(const mm3_session *session, double *prefill_s, do
 /* tokenizer.json: byte-level BPE. Read-only after open; share it between threads. */
 typedef struct mm3_tokenizer mm3_tokenizer;
 
+/* errors  MM3_ERR_IO; MM3_ERR_FORMAT a damaged file; MM3_ERR_UNSUPPORTED a component that is not followed exactly;
+ *         each names the file and the entry; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir);
 MM3_API void mm3_tokenizer_close(mm3_tokenizer **tokenizer);
 /* One more than the largest id; ids of the model's vocabulary beyond it have no text. */
 MM3_API int mm3_tokenizer_size(const mm3_tokenizer *tokenizer);
-/* Bytes to ids. Added tokens ("[e~[" ...) are matched only with `special`; else they are plain text.
- *   ids, n_ids  an array for mm3_free() */
+/* Bytes to ids. Added tokens ("[e~[" ...) are matched only with `special`; else they are plain text. Bytes that are
+ * no UTF-8 are kept: each run of them is encoded by itself. Ids decode to the text's NFC (where the file says NFC).
+ *   ids, n_ids  an array for mm3_free()
+ * errors  MM3_ERR_ARG more than 2^31 - 1 bytes, or a text on which the file's pattern takes too many steps;
+ *         MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_tokenizer_encode(const mm3_tokenizer *tokenizer, const char *text, size_t n_bytes,
                                                      bool special, int32_t **ids, int *n_ids);
 /* Ids to bytes (NUL-terminated; n_bytes, if not NULL, without the NUL). With `special` added tokens that are
@@ -174,13 +179,16 @@ MM3_API MM3_MUST_USE mm3_status mm3_tokenizer_encode(const mm3_tokenizer *tokeni
 MM3_API MM3_MUST_USE mm3_status mm3_tokenizer_decode(const mm3_tokenizer *tokenizer, const int32_t *ids, int n_ids,
                                                      bool special, char **text, size_t *n_bytes);
 
-/* Incremental decoding: push ids, get text that never ends within a UTF-8 sequence. */
+/* Incremental decoding: push ids, get text that never ends within a UTF-8 sequence. Bytes that are no UTF-8 come out
+ * as U+FFFD as soon as that is certain (one for each longest beginning of a sequence), and so does NUL. Keep the
+ * tokenizer open. */
 typedef struct mm3_decoder mm3_decoder;
 MM3_API MM3_MUST_USE mm3_status mm3_decoder_open(mm3_decoder **out, const mm3_tokenizer *tokenizer, bool special);
 MM3_API void mm3_decoder_close(mm3_decoder **decoder);
-/* Text that became complete with `id`; borrowed, NUL-terminated, valid until the next call. May be empty. */
+/* Text that became complete with `id`; borrowed, NUL-terminated, valid until the next call. May be empty.
+ * errors  MM3_ERR_ARG an id that has no text, MM3_ERR_NOMEM; the decoder is as before */
 MM3_API MM3_MUST_USE mm3_status mm3_decoder_push(mm3_decoder *decoder, int32_t id, const char **text);
-/* What is left (bytes that are no UTF-8 come out as U+FFFD); the decoder is then as new. */
+/* What is left; the decoder is then as new. */
 MM3_API MM3_MUST_USE mm3_status mm3_decoder_flush(mm3_decoder *decoder, const char **text);
 
 /* Render messages in M3's chat form and encode them; text of messages can never become control tokens.
@@ -200,7 +208,10 @@ MM3_API MM3_MUST_USE mm3_status mm3_parser_open(mm3_parser **out, const char *to
 MM3_API void mm3_parser_close(mm3_parser **parser);
 /* Feed text; `finish` says that it was the last piece. *delta becomes a JSON object with only what is new:
  * {"reasoning_content": "...", "content": "...", "tool_calls": [{"index", "id", "type", "function":
- * {"name", "arguments"}}]}, members absent where nothing is new; for mm3_free(). */
+ * {"name", "arguments"}}]}, members absent where nothing is new; for mm3_free(). A call comes whole, once, when its
+ * block closes; ids are the same for the same text and differ within one parser; src/text/tool_call.c has the rules
+ * for arguments.
+ * errors  MM3_ERR_ARG text after the last piece; MM3_ERR_NOMEM: the parser can then only be closed */
 MM3_API MM3_MUST_USE mm3_status mm3_parser_push(mm3_parser *parser, const char *text, size_t n_bytes, bool finish,
                                                 char **delta);
 

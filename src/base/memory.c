@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/base.h"
 
@@ -41,13 +42,19 @@ char *mm3_strdup(const char *s)
     return copy ? memcpy(copy, s, n) : NULL;
 }
 
+/* Large areas ask for huge pages: a KV pool is read a page here and a page there, and with pages of 4 KiB the look-ups
+ * of addresses cost a quarter of the time. */
 void *mm3_alloc_aligned(size_t n_bytes)
 {
+    enum { HUGE_PAGE = 2 << 20 };
+    size_t align = n_bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     void *p;
-    if (must_fail(n_bytes) || n_bytes > SIZE_MAX - 64) return NULL;
-    n_bytes = (n_bytes + 63) & ~(size_t)63;
-    p = aligned_alloc(64, n_bytes ? n_bytes : 64);
-    return p ? memset(p, 0, n_bytes ? n_bytes : 64) : NULL;
+    if (must_fail(n_bytes) || n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
+    n_bytes = n_bytes ? (n_bytes + align - 1) & ~(align - 1) : 64;
+    p = aligned_alloc(align, n_bytes);
+    if (!p) return NULL;
+    if (align == HUGE_PAGE) (void)madvise(p, n_bytes, MADV_HUGEPAGE); /* a wish */
+    return memset(p, 0, n_bytes);
 }
 
 void mm3_free(void *p) { free(p); }

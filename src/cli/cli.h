@@ -122,7 +122,7 @@ typedef struct cli_stream {
 } cli_stream;
 bool cli_stream_open(cli_stream *s, int max_ids, bool special);
 void cli_stream_close(cli_stream *s);
-/* Generate into the stream until a stop id, max_ids tokens, Ctrl-C, or a sink that says stop.
+/* Generate into the stream until a stop id, max_ids tokens, a caught Ctrl-C, or a sink that says stop.
  *   finish_reason  "stop", "length" or "interrupted"
  * returns whether all went well, with the error printed */
 bool cli_stream_generate(cli_stream *s, mm3_session *session, const mm3_sampling *sampling, const char **finish_reason);
@@ -133,6 +133,8 @@ int cmd_generate(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_score(int argc, char **argv);
 int cmd_tokenize(int argc, char **argv);
+int cmd_check(int argc, char **argv);
+int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);
 
 #endif

@@ -11,10 +11,11 @@ typedef enum shown { NOTHING, REASONING, CONTENT, CALL } shown;
 typedef struct chat {
     const char *system_option, *tools_file, *thinking;
     int max_new;
-    bool greedy, on_terminal; /* standard input is one */
-    bool dims;                /* standard output is one: reasoning is dimmed */
-    char *system;             /* owned, may be NULL */
-    char *tools;              /* owned JSON text, or NULL */
+    bool greedy, interrupted;
+    bool on_terminal; /* standard input is one */
+    bool dims;        /* standard output is one: reasoning is dimmed */
+    char *system;     /* owned, may be NULL */
+    char *tools;      /* owned JSON text, or NULL */
     mm3_engine *engine;
     mm3_tokenizer *tokenizer;
     mm3_session *session;
@@ -35,12 +36,13 @@ typedef struct chat {
 
 static void show(chat *c, shown what, const char *text)
 {
-    if (*text == 0) return;
-    if (c->last_shown != NOTHING && c->last_shown != what) fputs("\n", stdout);
-    if (c->dims && what == REASONING)
-        printf("\033[2m%s\033[0m", text);
-    else
-        fputs(text, stdout);
+    if (*text == 0 && what != NOTHING) return;
+    if (what != c->last_shown) {
+        if (c->dims && c->last_shown == REASONING) fputs("\033[0m", stdout);
+        if (c->last_shown != NOTHING) putchar('\n');
+        if (c->dims && what == REASONING) fputs("\033[2m", stdout);
+    }
+    fputs(text, stdout);
     c->last_shown = what;
 }
 
@@ -191,14 +193,18 @@ static bool answer(chat *c, const char *role, const char *said)
     }
     max_new = c->max_new > 0 && c->max_new < context - n_ids ? c->max_new : context - n_ids;
     ok = ok && open_answer(c, max_new);
+    cli_catch_interrupt(true);
     if (ok && mm3_session_sync(c->session, ids, n_ids) != MM3_OK) ok = cli_failed() == CLI_DONE;
-    mm3_free(ids);
     if (ok) {
         ok = cli_stream_generate(&c->stream, c->session, &c->sampling, &finish_reason);
         puts("");
-        if (ok && strcmp(finish_reason, "stop") != 0) fprintf(stderr, "(ended by %s)\n", finish_reason);
+        c->interrupted = strcmp(finish_reason, "interrupted") == 0; /* from a pipe, that ends all */
+        if (ok && strcmp(finish_reason, "stop") != 0)
+            fprintf(stderr, "(%s after %d tokens)\n", c->interrupted ? "stopped" : "cut off", c->stream.n_ids);
         ok = cli_flush() && ok && keep_answer(c);
     }
+    cli_catch_interrupt(false);
+    mm3_free(ids);
     close_answer(c);
     while (!ok && json_array_size(c->messages) > n_before) json_array_remove(c->messages, n_before);
     return ok;
@@ -243,7 +249,7 @@ static int converse(chat *c)
     size_t max = 0;
     ssize_t n;
     bool quit = false, ok = true;
-    while (!quit && (ok || c->on_terminal)) {
+    while (!quit && (c->on_terminal || (ok && !c->interrupted))) {
         if (c->on_terminal) fputs("> ", stdout);
         if (!cli_flush() || (n = getline(&line, &max, stdin)) < 0) break;
         while (n > 0 && (line[n - 1] == '\n' || line[n - 1] == '\r')) line[--n] = 0;
@@ -256,7 +262,8 @@ static int converse(chat *c)
     if (ferror(stdin)) ok = cli_error("cannot read standard input") == CLI_DONE;
     if (c->on_terminal && !quit) puts("");
     free(line);
-    return ok || c->on_terminal ? CLI_DONE : CLI_FAILED;
+    if (c->on_terminal) return CLI_DONE;
+    return c->interrupted ? CLI_INTERRUPTED : ok ? CLI_DONE : CLI_FAILED;
 }
 
 static int run(chat *c, cli_engine *with, int64_t seed)

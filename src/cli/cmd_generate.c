@@ -162,6 +162,7 @@ static bool generate(job *j)
         cli_failed();
         return false;
     }
+    cli_catch_interrupt(true); /* before, there is nothing to keep: Ctrl-C just ends the process */
     return cli_stream_generate(&j->stream, j->session, &j->sampling, &j->finish_reason);
 }
 
@@ -233,7 +234,7 @@ static int report(job *j)
     const cli_stream *s = &j->stream;
     double prefill_s, decode_s, rate;
     mm3_session_times(j->session, &prefill_s, &decode_s);
-    rate = decode_s > 0 ? s->n_ids / decode_s : 0;
+    rate = decode_s > 0 && s->n_ids > 1 ? (s->n_ids - 1) / decode_s : 0; /* the first token ends the prefill */
     if (j->request->json) {
         if (fclose(j->kept) != 0) return cli_error("out of memory for the text: leave --json away");
         j->kept = NULL;

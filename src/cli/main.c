@@ -12,6 +12,10 @@ static const cli_command commands[] = {
     { "score", cmd_score, "log-likelihood and logits of given tokens", "[-m DIR] --ids FILE [--last K] [options]" },
     { "tokenize", cmd_tokenize, "text to token ids and back",
       "[-m DIR] [--special] <TEXT         ids on one line\n--decode [-m DIR] [--special] <IDS   the text" },
+    { "check", cmd_check, "every candidate kernel against the reference",
+      "[--op OP] [--candidate NAME] [--shape F=V,..] [--fill FILL] ..." },
+    { "bench", cmd_bench, "what each candidate costs, beside the machine's ceiling",
+      "kernels --op OP [--shape N,K|F=V,..] [--m LIST] [--json] ..." },
     { "info", cmd_info, "this machine, its candidate kernels, and what a model needs", "[-m DIR] [--json] [options]" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

@@ -13,7 +13,8 @@ static void engine_table(cli_engine *e, const char **tune, cli_option *out)
         { "model", 'm', CLI_TEXT, &e->options.model_dir, "DIR",
           "folder with config.json and the shards; else\n$MM3_MODEL, else models/tiny-m3", 0, 0 },
         { "numerics", 0, CLI_WORD, &e->numerics, "w8a8|w8a16",
-          "w8a8 (default): rows become MXFP8 before every MXFP8\nlinear, as the checkpoint means it; w8a16: they stay\nFP32",
+          "w8a8 (default): rows become MXFP8 before every MXFP8\nlinear, as the checkpoint means it; w8a16: they "
+          "stay\nFP32",
           0, 0 },
         { "threads", 0, CLI_INT, &e->options.n_threads, "N", "worker threads; 0: one per core (default)", 0, 1024 },
         { "context", 0, CLI_INT, &e->options.context, "N",

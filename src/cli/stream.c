@@ -60,10 +60,8 @@ bool cli_stream_generate(cli_stream *s, mm3_session *session, const mm3_sampling
     mm3_status st = MM3_OK;
     bool stopped = false, ok = true;
     const char *text = "";
-    cli_catch_interrupt(true);
-    if (s->max_ids > 0)
+    if (s->max_ids > 0 && !cli_interrupted())
         st = mm3_session_generate(session, sampling, s->max_ids, s->stop_ids, s->n_stop, on_token, s, NULL, &stopped);
-    cli_catch_interrupt(false);
     *finish_reason = stopped ? "stop" : cli_interrupted() ? "interrupted" : "length";
     if (st != MM3_OK && st != MM3_ERR_CANCELLED) {
         cli_failed();

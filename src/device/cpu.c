@@ -1,13 +1,11 @@
 /* The CPU device: what the processor can do, and calls on all its threads. */
-#include <omp.h>
 #include <sched.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "device/device.h"
+#include "device/pool.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -15,6 +13,7 @@
 
 struct mm3_device {
     mm3_device_info info;
+    mm3__pool *pool; /* owned */
 };
 
 #if defined(__x86_64__)
@@ -89,6 +88,7 @@ static int find_cores(void)
 mm3_status mm3_device_open(mm3_device **out, int n_threads)
 {
     mm3_device *d;
+    mm3_status st;
     *out = NULL;
     MM3_CHECK(n_threads >= 0 && n_threads <= 1024, MM3_ERR_ARG, "%d threads: use 1 to 1024, or 0 for one per core",
               n_threads);
@@ -100,13 +100,16 @@ mm3_status mm3_device_open(mm3_device **out, int n_threads)
     d->info.last_cache_bytes = find_last_cache();
     d->info.memory_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     find_name(d->info.name, sizeof d->info.name);
+    st = mm3__pool_open(&d->pool, d->info.n_threads);
     *out = d;
-    return MM3_OK;
+    if (st != MM3_OK) mm3_device_close(out);
+    return st;
 }
 
 void mm3_device_close(mm3_device **device)
 {
     if (!device || !*device) return;
+    mm3__pool_close(&(*device)->pool);
     mm3_free(*device);
     *device = NULL;
 }
@@ -122,53 +125,9 @@ void mm3_device_features_text(unsigned features, char *text, size_t n)
         if ((features >> i & 1) && at < n) at += (size_t)snprintf(text + at, n - at, "%s%s", at ? " " : "", name[i]);
 }
 
-/* A barrier that spins: calls of a decode step last microseconds. It yields after a while, since a processor may be
- * shared. One cache line each for the two words, so that arrivals do not disturb the waiters. */
-typedef struct barrier {
-    _Alignas(64) atomic_int arrived;
-    _Alignas(64) atomic_int round;
-} barrier;
-
-static void pause_briefly(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#endif
-}
-
-static void wait_for_all(barrier *b, int n_threads)
-{
-    enum { SPINS = 20000 };
-    int round = atomic_load_explicit(&b->round, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&b->arrived, 1, memory_order_acq_rel) == n_threads - 1) {
-        atomic_store_explicit(&b->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&b->round, round + 1, memory_order_release);
-        return;
-    }
-    for (int i = 0; atomic_load_explicit(&b->round, memory_order_acquire) == round; i++) {
-        if (i < SPINS)
-            pause_briefly();
-        else
-            sched_yield();
-    }
-}
-
 void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls)
 {
-    int n_threads = device->info.n_threads;
-    barrier all = { 0 };
-    if (n_threads == 1) {
-        for (int i = 0; i < n_calls; i++) calls[i].run(&calls[i], 0, 1);
-        return;
-    }
-#pragma omp parallel num_threads(n_threads)
-    {
-        int i_thread = omp_get_thread_num(), n = omp_get_num_threads();
-        for (int i = 0; i < n_calls; i++) {
-            if (i > 0 && calls[i].waits) wait_for_all(&all, n);
-            calls[i].run(&calls[i], i_thread, n);
-        }
-    }
+    mm3__pool_run(device->pool, calls, n_calls);
 }
 
 /* ---- graphs -------------------------------------------------------------------------------------------------- */

@@ -10,7 +10,6 @@ static void key(const void *p, mm3_key *key)
     mm3_key_word(key, "kv", mm3_dtype_name(op->kv.type));
     mm3_key_number(key, "top_k", op->selected ? op->top_k : 0); /* 0: dense */
     mm3_key_number(key, "block", op->selected ? op->block : 0);
-    mm3_key_number(key, "context", op->context);
 }
 
 static int operands(void *p, mm3_operand *out)

@@ -1,4 +1,5 @@
 /* sample: descriptor and reference. */
+#include <float.h>
 #include <stdlib.h>
 
 #include "ops/describe.h"
@@ -74,17 +75,16 @@ static int32_t choose(const mm3_sample *op, int i, choice *c)
 {
     const mm3_sample_row *row = &op->row[i];
     const float *x = op->logits + (size_t)i * (size_t)op->n_vocab;
-    double best = -INFINITY;
+    double best = -INFINITY, temperature = fmin((double)row->temperature, (double)FLT_MAX); /* not -inf / inf */
     int32_t id = -1;
     int n = op->n_token;
     for (int j = 0; j < n; j++) c[j] = (choice){ .id = j, .logit = penalized(op, row, j, (double)x[j]) };
     qsort(c, (size_t)n, sizeof *c, largest_first);
-    if (!(row->temperature > 0)) return c[0].id;
-    for (int j = 0; j < n; j++) c[j].p = exp(below(c[j].logit, c[0].logit) / (double)row->temperature);
+    if (!(temperature > 0) || isnan(row->temperature)) return c[0].id;
+    for (int j = 0; j < n; j++) c[j].p = exp(below(c[j].logit, c[0].logit) / temperature);
     n = filter(row, c, n);
     for (int j = 0; j < n; j++) {
-        double z = below(c[j].logit, c[0].logit) / (double)row->temperature +
-                   mm3_gumbel(row->seed, op->position[i] + 1, c[j].id);
+        double z = below(c[j].logit, c[0].logit) / temperature + mm3_gumbel(row->seed, op->position[i] + 1, c[j].id);
         if (id >= 0 && !(z > best) && !(z == best && c[j].id < id)) continue;
         best = z;
         id = c[j].id;

@@ -59,13 +59,9 @@ static uint64_t heap_pop(mm3__encoder *e)
 static mm3_status consider(mm3__encoder *e, int32_t i)
 {
     mm3__symbol *s = &e->symbol[i];
-    const mm3__merge *m;
     s->rank = MM3__NO_RANK;
-    if (s->next < 0) return MM3_OK;
-    m = mm3__merge_find(&e->tokenizer->vocabulary, s->id, e->symbol[s->next].id);
-    if (!m) return MM3_OK;
-    s->rank = m->rank;
-    return heap_push(e, (uint64_t)(uint32_t)m->rank << 32 | (uint32_t)i);
+    if (s->next >= 0) s->rank = mm3__merge_rank(&e->tokenizer->vocabulary, s->id, e->symbol[s->next].id);
+    return s->rank >= 0 ? heap_push(e, (uint64_t)(uint32_t)s->rank << 32 | (uint32_t)i) : MM3_OK;
 }
 
 static mm3_status merge_all(mm3__encoder *e)

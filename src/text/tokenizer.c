@@ -96,7 +96,8 @@ static mm3_status must_be_neutral(const json_t *model, const char *key, const ch
     return MM3_OK;
 }
 
-static mm3_status read_model(mm3_tokenizer *t, const json_t *model, const json_t *added, const char *file)
+static mm3_status read_model(mm3_tokenizer *t, const json_t *model, mm3__scan *vocab, mm3__scan *merges,
+                             const json_t *added, const char *file)
 {
     static const char *const members[] = { "type",
                                            "dropout",
@@ -121,8 +122,9 @@ static mm3_status read_model(mm3_tokenizer *t, const json_t *model, const json_t
     MM3_TRY(must_be_neutral(model, "byte_fallback", what));
     MM3_TRY(mm3_json_bool(model, "ignore_merges", what, true, false, &t->ignore_merges));
     /* unk_token and fuse_unk have no effect: every byte has a token, so nothing is unknown. */
-    return mm3__vocabulary_read(&t->vocabulary, json_object_get(model, "vocab"), json_object_get(model, "merges"),
-                                added, file);
+    MM3_CHECK(vocab->at < vocab->end, MM3_ERR_FORMAT, "%s: \"vocab\" is missing", what);
+    MM3_CHECK(merges->at < merges->end, MM3_ERR_FORMAT, "%s: \"merges\" is missing", what);
+    return mm3__vocabulary_read(&t->vocabulary, vocab, merges, added, file);
 }
 
 /* Ids and texts were checked with the vocabulary. */
@@ -158,7 +160,8 @@ static mm3_status read_matchers(mm3_tokenizer *t, const json_t *added, const cha
     return MM3_OK;
 }
 
-static mm3_status read_tokenizer(mm3_tokenizer *t, const json_t *root, const char *file)
+static mm3_status read_tokenizer(mm3_tokenizer *t, const json_t *root, mm3__scan *vocab, mm3__scan *merges,
+                                 const char *file)
 {
     /* truncation and padding are defaults for callers of the reference, which its users switch off; no part of a token.
      */
@@ -177,19 +180,38 @@ static mm3_status read_tokenizer(mm3_tokenizer *t, const json_t *root, const cha
     snprintf(what, sizeof what, "%.400s: post_processor", file);
     MM3_TRY(check_post_processor(json_object_get(root, "post_processor"), what, 0));
     MM3_TRY(check_decoder(json_object_get(root, "decoder"), file));
-    MM3_TRY(read_model(t, json_object_get(root, "model"), added, file));
+    MM3_TRY(read_model(t, json_object_get(root, "model"), vocab, merges, added, file));
     return read_matchers(t, added, file);
 }
 
 /* ---- life cycle
  * --------------------------------------------------------------------------------------------------------- */
 
+static mm3_status read_text(mm3_tokenizer *t, const char *text, size_t n_bytes, const char *file)
+{
+    mm3_status st = MM3_OK;
+    mm3_buf rest = { 0 };
+    mm3__scan vocab, merges;
+    json_t *root = NULL;
+    MM3_GOTO(mm3__scan_cut(&rest, &vocab, &merges, text, n_bytes, file));
+    st = mm3_json_parse(&root, rest.data, rest.n, file);
+    if (st != MM3_OK) { /* once more in full, for the right line in the error; the fault may be in the part cut out */
+        mm3_status in_full = mm3_json_parse(&root, text, n_bytes, file);
+        if (in_full != MM3_OK) st = in_full;
+        goto done;
+    }
+    st = read_tokenizer(t, root, &vocab, &merges, file);
+done:
+    json_decref(root);
+    mm3_buf_free(&rest);
+    return st;
+}
+
 mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir)
 {
     enum { MAX_FILE = 256 << 20 };
     mm3_status st = MM3_OK;
     mm3_file *file = NULL;
-    json_t *root = NULL;
     mm3_tokenizer *t = mm3_calloc(1, sizeof *t);
     char *path = mm3_path_join(model_dir, "tokenizer.json");
     *out = NULL;
@@ -203,12 +225,10 @@ mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir)
                       MAX_FILE);
         goto done;
     }
-    MM3_GOTO(mm3_json_parse(&root, (const char *)file->data, file->n_bytes, path));
-    MM3_GOTO(read_tokenizer(t, root, path));
+    MM3_GOTO(read_text(t, (const char *)file->data, file->n_bytes, path));
     *out = t;
     t = NULL;
 done:
-    json_decref(root);
     mm3_file_close(&file);
     mm3_free(path);
     mm3_tokenizer_close(&t);

@@ -18,6 +18,9 @@ size_t mm3__utf8_run(const unsigned char *p, size_t n, bool *valid);
 /* The code point of the whole sequence at p. */
 int32_t mm3__utf8_code(const unsigned char *p, int n);
 
+/* Append the code point as UTF-8. */
+void mm3__utf8_put(mm3_buf *out, int32_t code);
+
 /* For error texts: printable ASCII as it is, other bytes as \xNN, cut after some 40 characters. Returns out. */
 enum { MM3__SHOWN = 64 };
 const char *mm3__show(char out[MM3__SHOWN], const void *bytes, size_t n);
@@ -28,6 +31,29 @@ const char *mm3__show(char out[MM3__SHOWN], const void *bytes, size_t n);
  * n_bytes. *same: src is its own NFC as far as a quick look tells, and nothing was appended.
  * errors  MM3_ERR_NOMEM */
 mm3_status mm3__nfc(mm3_buf *out, const unsigned char *src, size_t n_bytes, bool *same);
+
+/* ---- large JSON values (scan.c) ----------------------------------------------------------------------------- */
+
+typedef struct mm3__scan {
+    const unsigned char *start, *at, *end; /* borrowed; start: of the file, for places in errors */
+    size_t n_items;                        /* elements or members, at most */
+    const char *file;                      /* borrowed; named in errors */
+} mm3__scan;
+
+/* Find model.vocab and model.merges in the text of tokenizer.json (a value not found: at == end), and append to rest
+ * the text with null in their places.
+ * errors  MM3_ERR_NOMEM; what is no JSON is left to the readers of the three parts */
+mm3_status mm3__scan_cut(mm3_buf *rest, mm3__scan *vocab, mm3__scan *merges, const char *text, size_t n_bytes,
+                         const char *file);
+/* Whether c comes next, white space apart; _char also passes over it. */
+bool mm3__scan_is(mm3__scan *s, char c);
+bool mm3__scan_char(mm3__scan *s, char c);
+/* The string that comes next: in the file itself, or in buf if it has escapes. Not NUL-terminated.
+ * errors  MM3_ERR_FORMAT no string, or not UTF-8; MM3_ERR_NOMEM */
+mm3_status mm3__scan_string(mm3__scan *s, mm3_buf *buf, const char **string, size_t *n);
+mm3_status mm3__scan_int(mm3__scan *s, int64_t *value);
+/* MM3_ERR_FORMAT with the place. */
+mm3_status mm3__scan_fail(const mm3__scan *s, const char *expected);
 
 /* ---- vocabulary and merges (vocabulary.c) -------------------------------------------------------------------- */
 
@@ -40,27 +66,31 @@ typedef struct mm3__token {
     bool control; /* ... and marked "special" */
 } mm3__token;
 
+typedef struct mm3__slot {
+    uint32_t hash;
+    int32_t id; /* -1: empty */
+} mm3__slot;
+
 typedef struct mm3__merge {
     uint64_t pair; /* left id << 32 | right id */
-    int32_t rank;  /* MM3__NO_RANK: an empty slot */
-    int32_t id;    /* of the two together */
+    int32_t rank;  /* place in "merges"; MM3__NO_RANK: an empty slot */
 } mm3__merge;
 
 typedef struct mm3__vocabulary {
     int n;             /* ids are 0 .. n - 1 */
     mm3__token *token; /* owned [n] */
     mm3_buf text;      /* owned; the bytes of all tokens */
-    int32_t *slot;     /* owned; ids by hash of their bytes, -1 where empty; tokens of "vocab" only */
+    mm3__slot *slot;   /* owned; by hash of the bytes; tokens of "vocab" only */
     uint32_t slot_mask;
     int32_t id_of_byte[256];
     mm3__merge *merge; /* owned; by hash of the pair */
     uint32_t merge_mask;
-    int32_t *id_of_rank; /* owned [n_merges] */
+    int32_t *id_of_rank; /* owned [n_merges]; what a merge gives */
 } mm3__vocabulary;
 
 /* Read "vocab", "merges" and "added_tokens"; `file` is named in errors.
  * errors  MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the entry; MM3_ERR_NOMEM */
-mm3_status mm3__vocabulary_read(mm3__vocabulary *v, const json_t *vocab, const json_t *merges, const json_t *added,
+mm3_status mm3__vocabulary_read(mm3__vocabulary *v, mm3__scan *vocab, mm3__scan *merges, const json_t *added,
                                 const char *file);
 void mm3__vocabulary_free(mm3__vocabulary *v);
 /* The token of "vocab" with these bytes, or -1. */
@@ -73,15 +103,16 @@ static inline uint32_t mm3__hash_pair(uint64_t pair)
     return (uint32_t)(pair >> 32) ^ (uint32_t)pair;
 }
 
-static inline const mm3__merge *mm3__merge_find(const mm3__vocabulary *v, int32_t left, int32_t right)
+/* The rank of a merge, or MM3__NO_RANK. */
+static inline int32_t mm3__merge_rank(const mm3__vocabulary *v, int32_t left, int32_t right)
 {
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint32_t i = mm3__hash_pair(pair) & v->merge_mask;
     while (v->merge[i].rank != MM3__NO_RANK) {
-        if (v->merge[i].pair == pair) return &v->merge[i];
+        if (v->merge[i].pair == pair) return v->merge[i].rank;
         i = (i + 1) & v->merge_mask;
     }
-    return NULL;
+    return MM3__NO_RANK;
 }
 
 /* ---- added tokens in text (added.c) ---------------------------------------------------------------------------- */

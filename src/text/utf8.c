@@ -43,6 +43,16 @@ int32_t mm3__utf8_code(const unsigned char *p, int n)
     return (p[0] & 0x07) << 18 | (p[1] & 0x3F) << 12 | (p[2] & 0x3F) << 6 | (p[3] & 0x3F);
 }
 
+void mm3__utf8_put(mm3_buf *out, int32_t code)
+{
+    unsigned char b[4];
+    int n = code < 0x80 ? 1 : code < 0x800 ? 2 : code < 0x10000 ? 3 : 4;
+    static const unsigned char lead[] = { 0, 0, 0xC0, 0xE0, 0xF0 };
+    for (int i = n - 1; i > 0; i--, code >>= 6) b[i] = (unsigned char)(0x80 | (code & 0x3F));
+    b[0] = (unsigned char)(lead[n] | code);
+    mm3_buf_add(out, b, (size_t)n);
+}
+
 const char *mm3__show(char out[MM3__SHOWN], const void *bytes, size_t n)
 {
     const unsigned char *p = bytes;

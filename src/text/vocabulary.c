@@ -50,21 +50,24 @@ static uint32_t hash_bytes(const void *bytes, size_t n)
     return mm3__hash_pair(h);
 }
 
-/* The slot of these bytes, or the empty one where they belong. */
-static uint32_t slot_of(const mm3__vocabulary *v, const void *bytes, size_t n)
+static bool has_bytes(const mm3__vocabulary *v, int32_t id, const void *bytes, size_t n)
 {
-    uint32_t i = hash_bytes(bytes, n) & v->slot_mask;
-    while (v->slot[i] >= 0) {
-        const mm3__token *t = &v->token[v->slot[i]];
-        if (t->n_bytes == n && memcmp(v->text.data + t->start, bytes, n) == 0) break;
-        i = (i + 1) & v->slot_mask;
-    }
-    return i;
+    const mm3__token *t = &v->token[id];
+    return t->n_bytes == n && memcmp(v->text.data + t->start, bytes, n) == 0;
+}
+
+/* The slot of these bytes, or the empty one where they belong. */
+static mm3__slot *slot_of(const mm3__vocabulary *v, uint32_t hash, const void *bytes, size_t n)
+{
+    mm3__slot *s = &v->slot[hash & v->slot_mask];
+    while (s->id >= 0 && !(s->hash == hash && has_bytes(v, s->id, bytes, n)))
+        s = s == &v->slot[v->slot_mask] ? v->slot : s + 1;
+    return s;
 }
 
 int32_t mm3__vocabulary_find(const mm3__vocabulary *v, const void *bytes, size_t n)
 {
-    return v->slot[slot_of(v, bytes, n)];
+    return slot_of(v, hash_bytes(bytes, n), bytes, n)->id;
 }
 
 static uint32_t table_size(size_t n)
@@ -82,7 +85,7 @@ static mm3_status make_tables(mm3__vocabulary *v, size_t n_max, size_t n_merges)
     v->merge = mm3_malloc(mm3_mul(n_pairs, sizeof *v->merge));
     v->id_of_rank = mm3_malloc(mm3_mul(n_merges, sizeof *v->id_of_rank));
     MM3_CHECK(v->token && v->slot && v->merge && v->id_of_rank, MM3_ERR_NOMEM, "out of memory for %zu tokens", n_max);
-    for (uint32_t i = 0; i < n_slots; i++) v->slot[i] = -1;
+    for (uint32_t i = 0; i < n_slots; i++) v->slot[i] = (mm3__slot){ 0, -1 };
     for (uint32_t i = 0; i < n_pairs; i++) v->merge[i].rank = MM3__NO_RANK;
     v->slot_mask = n_slots - 1;
     v->merge_mask = n_pairs - 1;
@@ -96,145 +99,167 @@ typedef struct reader {
     const char *file;
     int64_t n_max; /* ids must be below it: there are no more tokens than that */
     int16_t byte_of_code[MAX_MAPPED];
-    mm3_buf scratch;
+    mm3_buf scratch, string[2];
 } reader;
 
-static mm3_status read_id(const reader *r, const json_t *id, const char *name, int32_t *out)
+static mm3_status check_id(const reader *r, int64_t id, const char *name, size_t n)
 {
     char shown[MM3__SHOWN];
-    mm3__show(shown, name, strlen(name));
-    MM3_CHECK(json_is_integer(id), MM3_ERR_FORMAT, "%s: the id of token \"%s\" must be a whole number", r->file, shown);
-    MM3_CHECK(json_integer_value(id) >= 0 && json_integer_value(id) < r->n_max, MM3_ERR_FORMAT,
-              "%s: token \"%s\" has id %lld; with %lld tokens and no holes, ids go from 0 to %lld", r->file, shown,
-              (long long)json_integer_value(id), (long long)r->n_max, (long long)r->n_max - 1);
-    *out = (int32_t)json_integer_value(id);
+    MM3_CHECK(id >= 0 && id < r->n_max, MM3_ERR_FORMAT,
+              "%s: token \"%s\" has id %lld; with %lld tokens and no holes, ids go from 0 to %lld", r->file,
+              mm3__show(shown, name, n), (long long)id, (long long)r->n_max, (long long)r->n_max - 1);
     return MM3_OK;
 }
 
-static mm3_status read_added(reader *r, const json_t *added, const json_t *vocab)
+static mm3_status read_added(reader *r, const json_t *added)
 {
     mm3__vocabulary *v = r->v;
     for (size_t i = 0; i < json_array_size(added); i++) {
-        const json_t *entry = json_array_get(added, i), *in_vocab;
+        const json_t *entry = json_array_get(added, i);
         const char *name;
         char what[512], shown[MM3__SHOWN];
         bool control;
-        int32_t id;
+        int64_t id;
         snprintf(what, sizeof what, "%.400s: added_tokens[%zu]", r->file, i);
         MM3_CHECK(json_is_object(entry), MM3_ERR_FORMAT, "%s must be an object", what);
         MM3_TRY(mm3_json_string(entry, "content", what, false, NULL, &name));
         MM3_TRY(mm3_json_bool(entry, "special", what, false, false, &control));
-        mm3__show(shown, name, strlen(name));
+        MM3_TRY(mm3_json_int(entry, "id", what, 0, INT64_MAX, false, 0, &id));
         MM3_CHECK(*name && strlen(name) <= 1024, MM3_ERR_FORMAT, "%s: \"content\" has %zu bytes; expected 1 to 1024",
                   what, strlen(name));
-        MM3_CHECK(json_object_get(entry, "id"), MM3_ERR_FORMAT, "%s: \"id\" is missing", what);
-        MM3_TRY(read_id(r, json_object_get(entry, "id"), name, &id));
-        MM3_CHECK(!v->token[id].exists, MM3_ERR_FORMAT, "%s: token \"%s\" has id %d, which another added token has",
-                  r->file, shown, id);
-        in_vocab = json_object_get(vocab, name);
-        MM3_CHECK(!in_vocab || (json_is_integer(in_vocab) && json_integer_value(in_vocab) == id), MM3_ERR_FORMAT,
-                  "%s: added token \"%s\" has id %d, but \"vocab\" gives it another", r->file, shown, id);
+        MM3_TRY(check_id(r, id, name, strlen(name)));
+        MM3_CHECK(!v->token[id].exists, MM3_ERR_FORMAT, "%s: token \"%s\" has id %lld, which another added token has",
+                  r->file, mm3__show(shown, name, strlen(name)), (long long)id);
         v->token[id] = (mm3__token){ (uint32_t)v->text.n, (uint32_t)strlen(name), true, true, control };
         mm3_buf_puts(&v->text, name);
     }
     return MM3_OK;
 }
 
-static mm3_status read_vocab(reader *r, const json_t *vocab)
+/* One member of "vocab". */
+static mm3_status add_token(reader *r, const char *name, size_t n, int32_t id)
 {
     mm3__vocabulary *v = r->v;
-    for (void *at = json_object_iter((json_t *)(uintptr_t)vocab); at;
-         at = json_object_iter_next((json_t *)(uintptr_t)vocab, at)) {
-        const char *name = json_object_iter_key(at);
-        char shown[MM3__SHOWN];
-        const mm3__token *t;
-        bool spelled, taken;
-        int32_t id;
-        MM3_TRY(read_id(r, json_object_iter_value(at), name, &id));
-        mm3_buf_clear(&r->scratch);
-        spelled = add_spelled(&r->scratch, r->byte_of_code, name, strlen(name));
-        MM3_CHECK(!r->scratch.failed && !v->text.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
-        t = &v->token[id];
-        taken = t->exists;
-        if (t->added) /* the same token, listed in both places */
-            taken = t->n_bytes != strlen(name) || memcmp(v->text.data + t->start, name, t->n_bytes) != 0;
-        MM3_CHECK(!taken, MM3_ERR_FORMAT, "%s: token \"%s\" has id %d, which another token has", r->file,
-                  mm3__show(shown, name, strlen(name)), id);
-        if (!t->added) {
-            MM3_CHECK(spelled && *name, MM3_ERR_UNSUPPORTED,
-                      "%s: the name of token \"%s\" (id %d) is not spelled in the byte map of byte-level BPE", r->file,
-                      mm3__show(shown, name, strlen(name)), id);
-            v->token[id] = (mm3__token){ (uint32_t)v->text.n, (uint32_t)r->scratch.n, true, false, false };
-            mm3_buf_add(&v->text, r->scratch.data, r->scratch.n);
-            MM3_CHECK(!v->text.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
-        } else if (t->control || !spelled || r->scratch.n != t->n_bytes ||
-                   memcmp(r->scratch.data, v->text.data + t->start, t->n_bytes) != 0) {
-            continue; /* ordinary text must never become this id, so no piece and no merge may find it */
-        }
-        v->slot[slot_of(v, v->text.data + v->token[id].start, v->token[id].n_bytes)] = id;
+    mm3__token *t = &v->token[id];
+    char shown[MM3__SHOWN];
+    bool spelled;
+    uint32_t hash;
+    mm3__slot *slot;
+    mm3_buf_clear(&r->scratch);
+    spelled = n > 0 && add_spelled(&r->scratch, r->byte_of_code, name, n);
+    MM3_CHECK(!r->scratch.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
+    if (t->added) { /* the same token, listed in both places */
+        MM3_CHECK(t->n_bytes == n && memcmp(v->text.data + t->start, name, n) == 0, MM3_ERR_FORMAT,
+                  "%s: token \"%s\" has id %d, which an added token with another text has", r->file,
+                  mm3__show(shown, name, n), id);
+        /* Ordinary text must never become a control token, nor a token that decodes to other bytes. */
+        if (t->control || !spelled || r->scratch.n != n || memcmp(r->scratch.data, name, n) != 0) return MM3_OK;
+    } else {
+        MM3_CHECK(!t->exists, MM3_ERR_FORMAT, "%s: token \"%s\" has id %d, which another token has", r->file,
+                  mm3__show(shown, name, n), id);
+        MM3_CHECK(spelled, MM3_ERR_UNSUPPORTED,
+                  "%s: the name of token \"%s\" (id %d) is not spelled in the byte map of byte-level BPE", r->file,
+                  mm3__show(shown, name, n), id);
+        *t = (mm3__token){ (uint32_t)v->text.n, (uint32_t)r->scratch.n, true, false, false };
+        mm3_buf_add(&v->text, r->scratch.data, r->scratch.n);
+        MM3_CHECK(!v->text.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
     }
+    hash = hash_bytes(r->scratch.data, r->scratch.n);
+    slot = slot_of(v, hash, r->scratch.data, r->scratch.n);
+    MM3_CHECK(slot->id < 0, MM3_ERR_FORMAT, "%s: token \"%s\" has two ids, %d and %d", r->file,
+              mm3__show(shown, name, n), slot->id, id);
+    *slot = (mm3__slot){ hash, id };
     return MM3_OK;
+}
+
+static mm3_status read_vocab(reader *r, mm3__scan *s)
+{
+    if (mm3__scan_char(s, '{') && mm3__scan_char(s, '}')) return MM3_OK;
+    do {
+        const char *name;
+        char shown[MM3__SHOWN];
+        size_t n;
+        int64_t id;
+        MM3_TRY(mm3__scan_string(s, &r->string[0], &name, &n));
+        if (!mm3__scan_char(s, ':')) return mm3__scan_fail(s, "':'");
+        if (mm3__scan_int(s, &id) != MM3_OK)
+            return mm3_fail(MM3_ERR_FORMAT, MM3_HERE, "%s: the id of token \"%s\" must be a whole number", r->file,
+                            mm3__show(shown, name, n));
+        MM3_TRY(check_id(r, id, name, n));
+        MM3_TRY(add_token(r, name, n, (int32_t)id));
+    } while (mm3__scan_char(s, ','));
+    return mm3__scan_char(s, '}') ? MM3_OK : mm3__scan_fail(s, "',' or '}' in \"vocab\"");
 }
 
 /* The two halves of merges[i], not NUL-terminated. */
-static mm3_status merge_halves(const reader *r, const json_t *merge, size_t i, const char *half[2], size_t n[2])
+static mm3_status read_halves(reader *r, mm3__scan *s, size_t i, const char *half[2], size_t n[2])
 {
-    if (json_is_string(merge)) {
-        const char *space = strchr(json_string_value(merge), ' ');
-        MM3_CHECK(space && !strchr(space + 1, ' '), MM3_ERR_FORMAT,
+    if (mm3__scan_char(s, '[')) {
+        MM3_TRY(mm3__scan_string(s, &r->string[0], &half[0], &n[0]));
+        if (!mm3__scan_char(s, ',')) return mm3__scan_fail(s, "a merge of two tokens");
+        MM3_TRY(mm3__scan_string(s, &r->string[1], &half[1], &n[1]));
+        return mm3__scan_char(s, ']') ? MM3_OK : mm3__scan_fail(s, "the end of a merge of two tokens");
+    }
+    if (mm3__scan_is(s, '"')) {
+        const char *space;
+        MM3_TRY(mm3__scan_string(s, &r->string[0], &half[0], &n[0]));
+        space = memchr(half[0], ' ', n[0]);
+        half[1] = space ? space + 1 : half[0];
+        n[1] = n[0] - (size_t)(half[1] - half[0]);
+        MM3_CHECK(space && !memchr(half[1], ' ', n[1]), MM3_ERR_FORMAT,
                   "%s: merges[%zu] must be two tokens apart by one space", r->file, i);
-        half[0] = json_string_value(merge);
-        n[0] = (size_t)(space - half[0]);
-        half[1] = space + 1;
-        n[1] = strlen(space + 1);
+        n[0] -= n[1] + 1;
         return MM3_OK;
     }
-    MM3_CHECK(json_array_size(merge) == 2 && json_is_string(json_array_get(merge, 0)) &&
-                  json_is_string(json_array_get(merge, 1)),
-              MM3_ERR_FORMAT, "%s: merges[%zu] must be \"left right\" or [\"left\", \"right\"]", r->file, i);
-    for (int k = 0; k < 2; k++) {
-        half[k] = json_string_value(json_array_get(merge, (size_t)k));
-        n[k] = json_string_length(json_array_get(merge, (size_t)k));
-    }
-    return MM3_OK;
+    return mm3_fail(MM3_ERR_FORMAT, MM3_HERE, "%s: merges[%zu] must be \"left right\" or [\"left\", \"right\"]",
+                    r->file, i);
 }
 
-static mm3_status read_merges(reader *r, const json_t *merges)
+static mm3_status add_merge(reader *r, size_t i, const char *const half[2], const size_t n[2])
 {
     mm3__vocabulary *v = r->v;
-    for (size_t i = 0; i < json_array_size(merges); i++) {
-        const char *half[2];
-        char shown[MM3__SHOWN];
-        size_t n[2], n_left;
-        int32_t id[3];
-        uint64_t pair;
-        uint32_t at;
-        MM3_TRY(merge_halves(r, json_array_get(merges, i), i, half, n));
-        mm3_buf_clear(&r->scratch);
-        for (int k = 0; k < 2; k++) {
-            size_t start = r->scratch.n;
-            bool spelled = add_spelled(&r->scratch, r->byte_of_code, half[k], n[k]);
-            MM3_CHECK(!r->scratch.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
-            id[k] = spelled && n[k] > 0 ? mm3__vocabulary_find(v, r->scratch.data + start, r->scratch.n - start) : -1;
-            MM3_CHECK(id[k] >= 0, MM3_ERR_FORMAT, "%s: merges[%zu]: \"%s\" is no ordinary token of \"vocab\"", r->file,
-                      i, mm3__show(shown, half[k], n[k]));
-        }
-        n_left = v->token[id[0]].n_bytes;
-        id[2] = mm3__vocabulary_find(v, r->scratch.data, r->scratch.n);
-        MM3_CHECK(id[2] >= 0, MM3_ERR_FORMAT, "%s: merges[%zu]: \"%s\", its result, is no ordinary token of \"vocab\"",
-                  r->file, i, mm3__show(shown, r->scratch.data, r->scratch.n));
-        pair = (uint64_t)(uint32_t)id[0] << 32 | (uint32_t)id[1];
-        for (at = mm3__hash_pair(pair) & v->merge_mask; v->merge[at].rank >= 0; at = (at + 1) & v->merge_mask)
-            MM3_CHECK(v->merge[at].pair != pair, MM3_ERR_FORMAT,
-                      "%s: merges[%zu] repeats merges[%d] (\"%s\" of %zu + %zu bytes)", r->file, i, v->merge[at].rank,
-                      mm3__show(shown, r->scratch.data, r->scratch.n), n_left, r->scratch.n - n_left);
-        v->merge[at] = (mm3__merge){ pair, (int32_t)i, id[2] };
-        v->id_of_rank[i] = id[2];
+    char shown[MM3__SHOWN];
+    int32_t id[3];
+    uint64_t pair;
+    uint32_t at;
+    mm3_buf_clear(&r->scratch);
+    for (int k = 0; k < 2; k++) {
+        size_t start = r->scratch.n;
+        bool spelled = n[k] > 0 && add_spelled(&r->scratch, r->byte_of_code, half[k], n[k]);
+        MM3_CHECK(!r->scratch.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
+        id[k] = spelled ? mm3__vocabulary_find(v, r->scratch.data + start, r->scratch.n - start) : -1;
+        MM3_CHECK(id[k] >= 0, MM3_ERR_FORMAT, "%s: merges[%zu]: \"%s\" is no ordinary token of \"vocab\"", r->file, i,
+                  mm3__show(shown, half[k], n[k]));
     }
+    /* Results mostly have ids in the order of the merges; a right guess saves a third of the look-ups. */
+    id[2] = i > 0 ? v->id_of_rank[i - 1] + 1 : 0;
+    if (id[2] >= v->n || v->token[id[2]].added || !has_bytes(v, id[2], r->scratch.data, r->scratch.n))
+        id[2] = mm3__vocabulary_find(v, r->scratch.data, r->scratch.n);
+    MM3_CHECK(id[2] >= 0, MM3_ERR_FORMAT, "%s: merges[%zu]: its result, \"%s\", is no ordinary token of \"vocab\"",
+              r->file, i, mm3__show(shown, r->scratch.data, r->scratch.n));
+    pair = (uint64_t)(uint32_t)id[0] << 32 | (uint32_t)id[1];
+    for (at = mm3__hash_pair(pair) & v->merge_mask; v->merge[at].rank >= 0; at = (at + 1) & v->merge_mask)
+        MM3_CHECK(v->merge[at].pair != pair, MM3_ERR_FORMAT, "%s: merges[%zu] repeats merges[%d] (to \"%s\")", r->file,
+                  i, v->merge[at].rank, mm3__show(shown, r->scratch.data, r->scratch.n));
+    v->merge[at] = (mm3__merge){ pair, (int32_t)i };
+    v->id_of_rank[i] = id[2];
     return MM3_OK;
 }
 
-/* Every id has a token, every byte has one. */
+static mm3_status read_merges(reader *r, mm3__scan *s)
+{
+    size_t i = 0;
+    if (mm3__scan_char(s, '[') && mm3__scan_char(s, ']')) return MM3_OK;
+    do {
+        const char *half[2];
+        size_t n[2];
+        MM3_TRY(read_halves(r, s, i, half, n));
+        MM3_TRY(add_merge(r, i++, half, n));
+    } while (mm3__scan_char(s, ','));
+    return mm3__scan_char(s, ']') ? MM3_OK : mm3__scan_fail(s, "',' or ']' in \"merges\"");
+}
+
+/* Every id has a token, every byte has one, and an added token has one id only. */
 static mm3_status check_complete(reader *r)
 {
     mm3__vocabulary *v = r->v;
@@ -242,6 +267,18 @@ static mm3_status check_complete(reader *r)
     for (int i = v->n; i < (int)r->n_max; i++)
         MM3_CHECK(!v->token[i].exists, MM3_ERR_FORMAT,
                   "%s: no token has id %d, though one has id %d; expected no holes", r->file, v->n, i);
+    for (int i = 0; i < v->n; i++) {
+        const mm3__token *t = &v->token[i];
+        const char *name = v->text.data + t->start;
+        char shown[MM3__SHOWN];
+        int32_t other;
+        mm3_buf_clear(&r->scratch);
+        if (!t->added || !add_spelled(&r->scratch, r->byte_of_code, name, t->n_bytes)) continue;
+        MM3_CHECK(!r->scratch.failed, MM3_ERR_NOMEM, "%s: out of memory", r->file);
+        other = mm3__vocabulary_find(v, r->scratch.data, r->scratch.n);
+        MM3_CHECK(other < 0 || other == i, MM3_ERR_FORMAT, "%s: added token \"%s\" has id %d, but \"vocab\" says %d",
+                  r->file, mm3__show(shown, name, t->n_bytes), i, other);
+    }
     for (int b = 0; b < 256; b++) {
         unsigned char byte = (unsigned char)b;
         v->id_of_byte[b] = mm3__vocabulary_find(v, &byte, 1);
@@ -251,26 +288,28 @@ static mm3_status check_complete(reader *r)
     return MM3_OK;
 }
 
-mm3_status mm3__vocabulary_read(mm3__vocabulary *v, const json_t *vocab, const json_t *merges, const json_t *added,
+mm3_status mm3__vocabulary_read(mm3__vocabulary *v, mm3__scan *vocab, mm3__scan *merges, const json_t *added,
                                 const char *file)
 {
     mm3_status st = MM3_OK;
     reader r = { .v = v, .file = file };
-    size_t n_max = json_object_size(vocab) + json_array_size(added);
-    MM3_CHECK(json_is_object(vocab), MM3_ERR_FORMAT, "%s: model \"vocab\" must be an object", file);
-    MM3_CHECK(json_is_array(merges), MM3_ERR_FORMAT, "%s: model \"merges\" must be an array", file);
+    size_t n_max = vocab->n_items + json_array_size(added);
+    MM3_CHECK(mm3__scan_is(vocab, '{'), MM3_ERR_FORMAT, "%s: model \"vocab\" must be an object", file);
+    MM3_CHECK(mm3__scan_is(merges, '['), MM3_ERR_FORMAT, "%s: model \"merges\" must be an array", file);
     MM3_CHECK(!added || json_is_array(added), MM3_ERR_FORMAT, "%s: \"added_tokens\" must be an array", file);
-    MM3_CHECK(n_max <= MM3__MAX_IDS && json_array_size(merges) <= MM3__MAX_IDS, MM3_ERR_UNSUPPORTED,
-              "%s: %zu tokens, %zu merges; mm3 takes up to %d", file, n_max, json_array_size(merges), MM3__MAX_IDS);
+    MM3_CHECK(n_max <= MM3__MAX_IDS && merges->n_items <= MM3__MAX_IDS, MM3_ERR_UNSUPPORTED,
+              "%s: %zu tokens, %zu merges; mm3 takes up to %d", file, n_max, merges->n_items, MM3__MAX_IDS);
     r.n_max = (int64_t)n_max;
     make_byte_map(r.byte_of_code);
-    MM3_TRY(make_tables(v, n_max, json_array_size(merges)));
-    MM3_GOTO(read_added(&r, added, vocab));
+    MM3_TRY(make_tables(v, n_max, merges->n_items));
+    MM3_GOTO(read_added(&r, added));
     MM3_GOTO(read_vocab(&r, vocab));
     MM3_GOTO(check_complete(&r));
     MM3_GOTO(read_merges(&r, merges));
 done:
     mm3_buf_free(&r.scratch);
+    mm3_buf_free(&r.string[0]);
+    mm3_buf_free(&r.string[1]);
     return st;
 }
 

@@ -3,6 +3,8 @@
 #   . tests/cli/lib.sh        ... checks ...        finish
 : "${BUILD:=build}" "${MM3:=$PWD/$BUILD/mm3}"
 unset MM3_MODEL
+# Threads that wait spin by default: fast alone, ten times slower where tests share their cores with something else.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 model=models/tiny-m3
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT

@@ -44,14 +44,14 @@ static const void *find(const golden *g, const char *name, const char *part, int
             *n = (int)(g->tensor[i].n_bytes / 4);
             return g->tensor[i].data;
         }
-    fail_msg("no golden %s", full);
+    fail_msg("no golden %s", full); /* does not return */
     return NULL;
 }
 
 /* What one case came to. */
 typedef struct outcome {
     double logits, worst_hidden, nll, golden_nll;
-    int n_greedy, n_wrong;
+    int n, n_greedy, n_wrong;
 } outcome;
 
 static int argmax(const float *x, int n)
@@ -67,7 +67,7 @@ static int argmax(const float *x, int n)
 static outcome run_case(net *t, const golden *g, const char *name, int n_token, double min_margin)
 {
     outcome r = { 0 };
-    int n, n_logits, n_hidden, n_nll, n_greedy, vocab = t->model->config.vocab_size, kept = 0;
+    int n = 0, n_logits = 0, n_hidden = 0, n_nll = 0, n_greedy = 0, vocab = t->model->config.vocab_size, kept = 0;
     const int32_t *ids = find(g, name, "ids", &n), *greedy = find(g, name, "greedy", &n_greedy);
     const float *logits = find(g, name, "logits", &n_logits), *hidden = find(g, name, "hidden", &n_hidden);
     const float *margin = find(g, name, "margin", &n_greedy), *nll = find(g, name, "nll", &n_nll);
@@ -76,6 +76,7 @@ static outcome run_case(net *t, const golden *g, const char *name, int n_token, 
     const float *all = mm3_forward_step(t->forward)->logits;
     int next;
 
+    r.n = n;
     assert_int_equal(n_hidden, (t->model->config.n_layers + 1) * h);
     for (int at = 0; at < n; at += CHUNK) {
         int m = MM3_MIN(CHUNK, n - at);
@@ -130,9 +131,8 @@ static void check_w8a16(const suite *s)
     golden_open(&g, s->path);
     assert_int_equal(net_open(&t, s->dir, MM3_NUMERICS_W8A16, CHUNK, 1, MAX_PAGES, s->pins), MM3_OK);
     for (int i = 0; i < s->n_cases; i++) {
-        int n;
         outcome r = run_case(&t, &g, s->cases[i], s->n_token, 1e-3);
-        double bound = (find(&g, s->cases[i], "ids", &n), n <= 3000) ? 3e-5 : 1e-4;
+        double bound = r.n <= 3000 ? 3e-5 : 1e-4;
         assert_true(r.logits < bound);
         assert_true(r.worst_hidden < bound);
         assert_true(fabs(r.nll - r.golden_nll) < 1e-4);
@@ -143,6 +143,8 @@ static void check_w8a16(const suite *s)
     golden_close(&g);
 }
 
+/* Whole runs in w8a8 differ between correct implementations (docs/numerics.md): at step 5 of long_1500, margin 1.06, even
+ * a float64 evaluation of the same rules chooses another token than the reference. Natives happen to choose alike. */
 static void check_w8a8(const suite *s)
 {
     golden g;

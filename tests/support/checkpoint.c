@@ -121,6 +121,7 @@ static void weight(list *l, const char *prefix, const char *name, int64_t n, int
     snprintf(scales, sizeof scales, "%s_scale_inv", full);
     i = add(l, scales, "U8", n, k / 32, gain);
     i->kind = KIND_SCALES;
+    i->on_grid = strcmp(released, "F8_E4M3") == 0; /* drawn from the same values as the codes */
     i->k = k;
     snprintf(i->name, sizeof i->name, "%s", full);
 }

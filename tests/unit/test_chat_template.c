@@ -151,6 +151,8 @@ static void test_errors(void **state)
         { "[]", NULL, NULL, "messages is empty; expected an array of at least one message" },
         { "[7]", NULL, NULL, "messages[0] is a number; expected an object" },
         { "[{\"role\": \"user\", \"role\": \"user\"}]", NULL, NULL, "duplicate object key" },
+        { "[{1234567890123456789012: 1}]", NULL, NULL, "messages: not valid JSON" },
+        { "[{\"role\": \"user\", \"content\": 01234567890123456789012}]", NULL, NULL, "messages: not valid JSON" },
         { "[{\"content\": \"x\"}]", NULL, NULL, "messages[0].role is missing" },
         { "[{\"role\": 12345678901234567890, \"content\": \"x\"}]", NULL, NULL, "messages[0].role is a number" },
         { "[{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"robot\"}]", NULL, NULL,

@@ -188,6 +188,8 @@ static const char *const accepted[] = {
     T("\"swiglu_beta\":1.0"),
     T("\"attention_output_gate\":null,\"use_gemma_norm\":null,\"use_qk_norm\":null,\"qk_norm_type\":null,"
       "\"scoring_func\":null,\"use_routing_bias\":null,\"tie_word_embeddings\":null"),
+    "{\"architectures\":null,\"text_config\":{\"use_gemma_norm\":null}}",
+    "{\"model_type\":null,\"text_config\":{\"use_gemma_norm\":null}}",
     S("\"sparse_score_type\":null,\"sparse_init_block\":null,\"sparse_local_block\":null,"
       "\"sparse_disable_index_value\":null,\"use_sparse_attention\":null"),
 };
@@ -524,7 +526,7 @@ static void generation_refusals(void **state)
         { "{\"min_p\":-0.5}", "\"min_p\"" },
         { "{\"repetition_penalty\":0}", "\"repetition_penalty\"" },
         { "{\"top_k\":-1}", "\"top_k\"" },
-        { "{\"top_k\":2.5}", "\"top_k\"" },
+        { "{\"temperature\":0.5,\"top_k\":2.5}", "\"top_k\"" },
         { "{\"top_k\":4294967296}", "\"top_k\"" },
         { "{\"do_sample\":1}", "\"do_sample\"" },
         { "{\"eos_token_id\":-1}", "\"eos_token_id\"" },

@@ -19,6 +19,7 @@ enum {
     PART_BLOCKS = 4,
     MAX_PARTS = 64,
     PARTIAL = DIM + 2, /* floats of a partial result: largest score, sum of weights, weighted sum of V */
+    PIECE = 32,        /* tokens whose keys or values stay in the first cache while all queries use them */
     MAX_ROWS = 16      /* of a block */
 };
 
@@ -50,19 +51,19 @@ typedef struct area {
     float *top, *sum, *y;             /* of the current part: largest score, sum of weights, weighted sum of V */
     float *begin, *end;               /* tokens of the current tile that a query sees */
     float *all_top, *all_sum, *all_y; /* of the parts before */
-    float *s;                         /* [SCORE_VECTORS][TILE][LANES] */
-    float *k, *v;                     /* [TILE][DIM], where the cache is BF16 */
+    float *s;                         /* [n_vectors][TILE][LANES] scores, then weights */
+    float *wide;                      /* [PIECE][DIM], where the cache is BF16 */
 } area;
 
 /* Cut memory into an area; with memory NULL only count. Returns floats used. */
 static size_t cut_area(area *a, const mm3_attention *op, const shape *s, float *memory)
 {
-    size_t lanes = (size_t)s->n_vectors * LANES, tile = op->kv.type == MM3_BF16 ? TILE * DIM : 0, at = 0;
-    float **to[] = { &a->q,   &a->y,   &a->all_y, &a->s,   &a->k,       &a->v,
-                     &a->top, &a->sum, &a->begin, &a->end, &a->all_top, &a->all_sum };
-    size_t n[] = { lanes * DIM, lanes * DIM, lanes * DIM, (size_t)SCORE_VECTORS * TILE * LANES,
-                   tile,        tile,        lanes,       lanes,
-                   lanes,       lanes,       lanes,       lanes };
+    size_t lanes = (size_t)s->n_vectors * LANES, wide = op->kv.type == MM3_BF16 ? PIECE * DIM : 0, at = 0;
+    float **to[] = { &a->q,   &a->y,     &a->all_y, &a->s,       &a->wide,   &a->top,
+                     &a->sum, &a->begin, &a->end,   &a->all_top, &a->all_sum };
+    size_t n[] = {
+        lanes * DIM, lanes * DIM, lanes * DIM, lanes * TILE, wide, lanes, lanes, lanes, lanes, lanes, lanes
+    };
     for (int i = 0; i < MM3_COUNT(to); i++) {
         if (memory) *to[i] = memory + at;
         at += (n[i] + 15) / 16 * 16;
@@ -130,10 +131,11 @@ static void start_runs(cursor *c, const mm3_attention *op, const shape *s, int r
 /* ---- one tile --------------------------------------------------------------------------------------------------- */
 
 /* Scores to weights exp(score - largest), and the running largest and sum brought up to date.
- *   s  [end - begin][LANES], of tokens begin.. of the tile; v the vector of queries
+ *   v  the vector of queries; begin, end tokens of the tile
  * A query that sees none of these tokens keeps its state: its correction is exactly 1 (or 0 times nothing yet). */
-LANES_INLINE void soften(const area *a, int v, float *s, int begin, int end, float scale)
+LANES_INLINE void soften(const area *a, int v, int begin, int end, float scale)
 {
+    float *s = a->s + ((size_t)v * TILE + (size_t)begin) * LANES;
     vf first = vf_load(a->begin + v * LANES), last = vf_load(a->end + v * LANES);
     vf old = vf_load(a->top + v * LANES), top = old, sum = vf_set(0.0f), base, correction;
     vf none = vf_set(-INFINITY), factor = vf_set(scale);
@@ -164,15 +166,20 @@ LANES_INLINE void soften(const area *a, int v, float *s, int begin, int end, flo
 
 enum { MIX_HEADS = LANES == 4 ? 2 : 4, MIX_VECTORS = LANES == 8 ? 2 : 4 };
 
-/* y[h] += sum over t of w[t][h] * v[t], for n_h queries side by side (a constant where inlined). */
-LANES_INLINE void mix(float *y, const float *w, const float *v, int n, int n_h)
+/* y[h] += sum over t of w[t][h] * v[t], for n_h queries side by side; n_h and fetch are constants where inlined.
+ *   soon, per_token  where fetch is set: the place of the first of these tokens in memory to fetch */
+LANES_INLINE void mix(float *y, const float *w, const float *v, int n, const char *soon, int per_token, int n_h,
+                      bool fetch)
 {
+    enum { LINES = MIX_VECTORS * LANES / 16 };
     for (int d = 0; d < DIM; d += MIX_VECTORS * LANES) {
         vf sum[MIX_HEADS][MIX_VECTORS];
         for (int h = 0; h < n_h; h++)
             for (int j = 0; j < MIX_VECTORS; j++) sum[h][j] = vf_load(y + h * DIM + d + j * LANES);
         for (int t = 0; t < n; t++) {
             vf x[MIX_VECTORS];
+            for (int l = 0; fetch && l < LINES; l++)
+                __builtin_prefetch(soon + t * per_token + (d / 16 + l) * (per_token / 8), 0, 2);
             for (int j = 0; j < MIX_VECTORS; j++) x[j] = vf_load(v + t * DIM + d + j * LANES);
             for (int h = 0; h < n_h; h++) {
                 vf weight = vf_set(w[t * LANES + h]);
@@ -184,61 +191,93 @@ LANES_INLINE void mix(float *y, const float *w, const float *v, int n, int n_h)
     }
 }
 
-/* Add a vector's weighted values; a query reads V of the tokens it sees and of no others. */
-LANES_INLINE void mix_lanes(const area *a, int v, const float *w, int tile_begin, const float *values)
+/* Add weighted values of tokens first..last of a tile to a vector's queries; each reads V of the tokens that it sees
+ * and of no others.
+ *   w  weight of token `first`; value its V; next  fetched by the way */
+LANES_INLINE void mix_lanes(const area *a, int v, const float *w, const float *value, int first, int last, ahead next)
 {
     const float *begin = a->begin + v * LANES, *end = a->end + v * LANES;
-    for (int lane = 0; lane < LANES;) {
-        int n = (int)(end[lane] - begin[lane]), same = 1, at = (int)begin[lane];
+    for (int lane = 0, n_h; lane < LANES; lane += n_h) {
+        int skip = MM3_MAX(0, (int)begin[lane] - first), n = MM3_MIN(last, (int)end[lane]) - first - skip;
         float *y = a->y + (size_t)(v * LANES + lane) * DIM;
-        const float *weight = w + (at - tile_begin) * LANES + lane;
-        while (same < MIX_HEADS && lane + same < LANES && begin[lane + same] == begin[lane] &&
-               end[lane + same] == end[lane])
-            same++;
-        if (n > 0 && same == MIX_HEADS) {
-            mix(y, weight, values + at * DIM, n, MIX_HEADS);
-        } else {
-            same = 1;
-            if (n > 0) mix(y, weight, values + at * DIM, n, 1);
-        }
-        lane += same;
+        const float *weight = w + skip * LANES + lane, *x = value + skip * DIM;
+        for (n_h = 1; n_h < MIX_HEADS && lane + n_h < LANES; n_h++)
+            if (begin[lane + n_h] != begin[lane] || end[lane + n_h] != end[lane]) break;
+        if (n_h < MIX_HEADS) n_h = 1;
+        if (n <= 0) continue;
+        if (n_h == 1)
+            mix(y, weight, x, n, NULL, 0, 1, false);
+        else if (next.at)
+            mix(y, weight, x, n, next.at + (ptrdiff_t)(first + skip) * next.per_token, next.per_token, MIX_HEADS, true);
+        else
+            mix(y, weight, x, n, NULL, 0, MIX_HEADS, false);
+        next.at = NULL; /* one head group is enough */
     }
 }
 
-/* All vectors that see something of a tile. k and v are the tile's first token. */
-static void attend(const area *a, int n_vectors, const float *k, const float *v, float scale)
+/* One page, what of it is read, and what is read after its keys and after its values. */
+typedef struct tile {
+    const void *k, *v; /* of token 0 */
+    bool bf16;
+    int begin, end; /* tokens that any query sees */
+    ahead after_k, after_v;
+} tile;
+
+/* n tokens of K or V as floats. */
+LANES_INLINE const float *piece_of(const area *a, const tile *now, const void *part, int token, int n)
 {
-    int todo[SCORE_VECTORS], n = 0;
-    for (int i = 0; i <= n_vectors; i++) {
-        int begin = TILE, end = 0;
+    if (!now->bf16) return (const float *)part + token * DIM;
+    lanes_widen(a->wide, (const uint16_t *)part + token * DIM, (size_t)(n * DIM));
+    return a->wide;
+}
+
+/* The next one or two vectors from *v on that see something of the tile; returns how many. */
+LANES_INLINE int next_vectors(const area *a, int n_vectors, int *v, int *out)
+{
+    int n = 0;
+    for (; *v < n_vectors && n < SCORE_VECTORS; ++*v) {
+        bool any = false;
+        for (int lane = *v * LANES; lane < (*v + 1) * LANES; lane++) any |= a->begin[lane] < a->end[lane];
+        if (any) out[n++] = *v;
+    }
+    return n;
+}
+
+static void score_piece(const area *a, int n_vectors, const tile *now, int first, int last)
+{
+    const float *k = piece_of(a, now, now->k, first, last - first);
+    ahead next = { now->after_k.at ? now->after_k.at + (ptrdiff_t)first * now->after_k.per_token : NULL,
+                   now->after_k.per_token };
+    for (int v = 0, n, at[SCORE_VECTORS]; (n = next_vectors(a, n_vectors, &v, at)) > 0; next.at = NULL) {
         const float *q[SCORE_VECTORS];
         float *s[SCORE_VECTORS];
-        if (i < n_vectors) {
-            bool any = false;
-            for (int lane = i * LANES; lane < (i + 1) * LANES; lane++) any |= a->begin[lane] < a->end[lane];
-            if (any) todo[n++] = i;
-            if (n < SCORE_VECTORS) continue;
-        }
-        if (n == 0) break;
         for (int j = 0; j < n; j++) {
-            q[j] = a->q + (size_t)todo[j] * DIM * LANES;
-            s[j] = a->s + (size_t)j * TILE * LANES;
-            for (int lane = todo[j] * LANES; lane < (todo[j] + 1) * LANES; lane++) {
-                if (!(a->begin[lane] < a->end[lane])) continue;
-                begin = MM3_MIN(begin, (int)a->begin[lane]);
-                end = MM3_MAX(end, (int)a->end[lane]);
-            }
+            q[j] = a->q + (size_t)at[j] * DIM * LANES;
+            s[j] = a->s + ((size_t)at[j] * TILE + (size_t)first) * LANES;
         }
         if (n == 1)
-            score_tokens(q, 1, DIM, k + begin * DIM, s, end - begin);
+            score_tokens(q, 1, DIM, k, s, next, last - first);
         else
-            score_tokens(q, 2, DIM, k + begin * DIM, s, end - begin);
-        for (int j = 0; j < n; j++) {
-            soften(a, todo[j], s[j], begin, end, scale);
-            mix_lanes(a, todo[j], s[j], begin, v);
-        }
-        n = 0;
+            score_tokens(q, 2, DIM, k, s, next, last - first);
     }
+}
+
+static void mix_piece(const area *a, int n_vectors, const tile *now, int first, int last)
+{
+    const float *value = piece_of(a, now, now->v, first, last - first);
+    ahead next = now->after_v;
+    for (int v = 0, n, at[SCORE_VECTORS]; (n = next_vectors(a, n_vectors, &v, at)) > 0;)
+        for (int j = 0; j < n; j++, next.at = NULL)
+            mix_lanes(a, at[j], a->s + ((size_t)at[j] * TILE + (size_t)first) * LANES, value, first, last, next);
+}
+
+/* All queries that see something of a tile. */
+static void attend(const area *a, int n_vectors, const tile *now, float scale)
+{
+    for (int t = now->begin; t < now->end; t += PIECE) score_piece(a, n_vectors, now, t, MM3_MIN(now->end, t + PIECE));
+    for (int v = 0, n, at[SCORE_VECTORS]; (n = next_vectors(a, n_vectors, &v, at)) > 0;)
+        for (int j = 0; j < n; j++) soften(a, at[j], now->begin, now->end, scale);
+    for (int t = now->begin; t < now->end; t += PIECE) mix_piece(a, n_vectors, now, t, MM3_MIN(now->end, t + PIECE));
 }
 
 /* ---- rows ------------------------------------------------------------------------------------------------------- */
@@ -279,19 +318,20 @@ static void pack_queries(const area *a, const mm3_attention *op, const shape *s,
     }
 }
 
-/* K and V of one page as floats; of a BF16 cache only tokens begin..end are converted. */
-static void open_tile(const area *a, const mm3_attention *op, int slot, int page, int g, int begin, int end,
-                      const float **k, const float **v)
+/* One page of a KV head.
+ *   next  the page that is read after it, or -1 */
+static tile open_tile(const mm3_attention *op, int slot, int page, int next, int g, int begin, int end)
 {
-    const void *keys = mm3_kv_tile(&op->kv, slot, page, op->kv.k_at, g, DIM);
-    const void *values = mm3_kv_tile(&op->kv, slot, page, op->kv.v_at, g, DIM);
-    *k = keys;
-    *v = values;
-    if (op->kv.type != MM3_BF16) return;
-    lanes_widen(a->k + begin * DIM, (const uint16_t *)keys + begin * DIM, (size_t)(end - begin) * DIM);
-    lanes_widen(a->v + begin * DIM, (const uint16_t *)values + begin * DIM, (size_t)(end - begin) * DIM);
-    *k = a->k;
-    *v = a->v;
+    bool bf16 = op->kv.type == MM3_BF16;
+    int per_token = DIM * (bf16 ? 2 : 4);
+    tile x = {
+        .bf16 = bf16, .begin = begin, .end = end, .after_k.per_token = per_token, .after_v.per_token = per_token
+    };
+    x.k = mm3_kv_tile(&op->kv, slot, page, op->kv.k_at, g, DIM);
+    x.v = mm3_kv_tile(&op->kv, slot, page, op->kv.v_at, g, DIM);
+    x.after_k.at = x.v;
+    if (next >= 0) x.after_v.at = mm3_kv_tile(&op->kv, slot, next, op->kv.k_at, g, DIM);
+    return x;
 }
 
 /* Close the current part of row r of the block: add it and start the next. */
@@ -313,7 +353,8 @@ static void run_rows(const area *a, const mm3_attention *op, const shape *s, int
     for (int r = 0; r < n_rows; r++) start_runs(&row[r], op, s, first + r, g, part);
     for (;;) {
         int page = INT32_MAX, begin = TILE, end = 0;
-        const float *k, *v;
+        cursor next = row[0];
+        tile now;
         for (int r = 0; r < n_rows; r++)
             if (row[r].live) page = MM3_MIN(page, row[r].page);
         if (page == INT32_MAX) return;
@@ -327,8 +368,9 @@ static void run_rows(const area *a, const mm3_attention *op, const shape *s, int
             begin = MM3_MIN(begin, row[r].begin);
             end = MM3_MAX(end, row[r].end);
         }
-        open_tile(a, op, op->slot[first], page, g, begin, end, &k, &v);
-        attend(a, n_vectors, k, v, op->scale);
+        if (next.live && next.page == page) next_run(&next, op, s);
+        now = open_tile(op, op->slot[first], page, next.live ? next.page : -1, g, begin, end);
+        attend(a, n_vectors, &now, op->scale);
         for (int r = 0; r < n_rows; r++) {
             int was = row[r].part;
             if (!row[r].live || row[r].page != page) continue;

@@ -164,5 +164,8 @@ typedef struct mm3__native {
 } mm3__native;
 mm3__native mm3__native_scratch_of(void *scratch, int n_rows, int k, bool codes, int i_thread);
 mm3__job_run mm3__native_run; /* user: mm3__native */
+/* Weight row j of the job (an MX one) times its input row i, right whatever the scales; for the rare rows that a faster
+ * product has to leave out. No scratch. */
+float mm3__exact_dot(const mm3__job *job, int i, int j);
 
 #endif

@@ -10,6 +10,7 @@
 
 enum {
     TILE = MM3_PAGE_TOKENS,
+    PIECE = 32, /* tokens whose keys stay in the first cache while all queries use them */
     MAX_ROWS = 16,
     STRETCH_TOKENS = 2048 /* of an item, about */
 };
@@ -34,8 +35,8 @@ static shape shape_of(const mm3_index_select *op)
 typedef struct area {
     float *q;       /* [n_vectors][width][LANES] */
     float *best;    /* [n_vectors][LANES] of the current block */
-    float *s;       /* [SCORE_VECTORS][TILE][LANES] */
-    float *k;       /* [TILE][width], where the cache is BF16 */
+    float *s;       /* [SCORE_VECTORS][PIECE][LANES] */
+    float *k;       /* [PIECE][width], where the cache is BF16 */
     uint64_t *heap; /* [top_k] */
 } area;
 
@@ -44,8 +45,8 @@ static size_t cut_area(area *a, const mm3_index_select *op, const shape *s, floa
 {
     size_t lanes = (size_t)s->n_vectors * LANES, width = (size_t)s->width, at = 0;
     float *heap, **to[] = { &a->q, &a->best, &a->s, &a->k, &heap };
-    size_t n[] = { lanes * width, lanes, (size_t)SCORE_VECTORS * TILE * LANES,
-                   op->kv.type == MM3_BF16 ? TILE * width : 0, 2 * (size_t)op->top_k };
+    size_t n[] = { lanes * width, lanes, (size_t)SCORE_VECTORS * PIECE * LANES,
+                   op->kv.type == MM3_BF16 ? PIECE * width : 0, 2 * (size_t)op->top_k };
     for (int i = 0; i < MM3_COUNT(to); i++) {
         if (memory) *to[i] = memory + at;
         at += (n[i] + 15) / 16 * 16;
@@ -107,48 +108,160 @@ LANES_INLINE vf better(vf x, vf best)
     return (vf)(((vi)x & nan) | ((vi)r & ~nan));
 }
 
-/* Take tokens t..end of a page, whose scores are s[t - first], into the maxima of their blocks. */
-static void take(const mm3_call *call, const area *a, const shape *sh, int n_threads, int row, int n_rows, int v,
-                 const float *s, int64_t first, int64_t end)
+/* What one item works on. */
+typedef struct job {
+    const mm3_call *call;
+    const area *a;
+    const shape *s;
+    int n_threads;
+    int row, n_rows; /* of one sequence */
+    int n;           /* queries: n_rows * n_groups */
+    int64_t last;    /* one past the item's last token */
+} job;
+
+/* Tokens first..end of one page, as they lie. */
+typedef struct piece {
+    int64_t first, end;
+    const void *k; /* index key of token `first` */
+    ahead next;    /* the same place in the next page */
+} piece;
+
+static void put_score(const job *j, int query, int64_t block, float score)
 {
-    const mm3_index_select *op = call->op;
-    float *best = a->best + v * LANES;
-    for (int64_t t = first; t < end;) {
-        int64_t block = t / op->block, stop = MM3_MIN(end, (block + 1) * op->block);
+    const mm3_index_select *op = j->call->op;
+    scores_of(j->call, j->s, j->n_threads, j->row + query / op->n_groups, query % op->n_groups)[block] = score;
+}
+
+/* Take the tokens' scores of vector v, s[token - first], into the maxima of their blocks. */
+static void take_lanes(const job *j, const piece *p, int v, const float *s)
+{
+    const mm3_index_select *op = j->call->op;
+    float *best = j->a->best + v * LANES;
+    for (int64_t t = p->first; t < p->end;) {
+        int64_t block = t / op->block, stop = MM3_MIN(p->end, (block + 1) * op->block);
         vf x = t == block * op->block ? vf_set(NAN) : vf_load(best);
-        for (; t < stop; t++) x = better(vf_load(s + (t - first) * LANES), x);
+        for (; t < stop; t++) x = better(vf_load(s + (t - p->first) * LANES), x);
         vf_store(best, x);
         if (t < (block + 1) * op->block) break;
-        for (int lane = 0; lane < LANES; lane++) {
-            int i = v * LANES + lane;
-            if (i >= n_rows * op->n_groups) break;
-            scores_of(call, sh, n_threads, row + i / op->n_groups, i % op->n_groups)[block] = best[lane];
-        }
+        for (int i = v * LANES; i < MM3_MIN(j->n, (v + 1) * LANES); i++) put_score(j, i, block, j->a->best[i]);
     }
 }
 
-static void score_page(const mm3_call *call, const area *a, const shape *sh, int n_threads, int row, int n_rows,
-                       int64_t first, int64_t end)
+/* A query in each lane: every lane is used where there are LANES queries or more. */
+static void score_lanes(const job *j, const piece *p)
 {
-    const mm3_index_select *op = call->op;
-    int n_vectors = (n_rows * op->n_groups + LANES - 1) / LANES, n = (int)(end - first);
-    size_t at = (size_t)(first % TILE) * (size_t)sh->width;
-    const void *tile = mm3_kv_tile(&op->kv, op->slot[row], (int)(first / TILE), op->kv.ik_at, 0, sh->width);
-    const float *k = (const float *)tile + at;
+    const mm3_index_select *op = j->call->op;
+    int width = j->s->width, n_vectors = (j->n + LANES - 1) / LANES, n = (int)(p->end - p->first);
+    const float *k = p->k;
+    ahead next = p->next;
     if (op->kv.type == MM3_BF16) {
-        lanes_widen(a->k, (const uint16_t *)tile + at, (size_t)n * (size_t)sh->width);
-        k = a->k;
+        lanes_widen(j->a->k, p->k, (size_t)n * (size_t)width);
+        k = j->a->k;
     }
-    for (int v = 0; v < n_vectors; v += SCORE_VECTORS) {
-        size_t step = (size_t)sh->width * LANES;
-        const float *q[SCORE_VECTORS] = { a->q + (size_t)v * step, a->q + (size_t)(v + 1) * step };
-        float *s[SCORE_VECTORS] = { a->s, a->s + TILE * LANES };
+    for (int v = 0; v < n_vectors; v += SCORE_VECTORS, next.at = NULL) {
+        const float *q = j->a->q + (size_t)v * (size_t)width * LANES, *both[SCORE_VECTORS] = { q, q + width * LANES };
+        float *s[SCORE_VECTORS] = { j->a->s, j->a->s + PIECE * LANES };
         if (v + 1 < n_vectors)
-            score_tokens(q, 2, sh->width, k, s, n);
+            score_tokens(both, 2, width, k, s, next, n);
         else
-            score_tokens(q, 1, sh->width, k, s, n);
-        for (int j = 0; j < SCORE_VECTORS && v + j < n_vectors; j++)
-            take(call, a, sh, n_threads, row, n_rows, v + j, s[j], first, end);
+            score_tokens(both, 1, width, k, s, next, n);
+        for (int i = 0; i < SCORE_VECTORS && v + i < n_vectors; i++) take_lanes(j, p, v + i, s[i]);
+    }
+}
+
+enum { DOT_QUERIES = 4, DOT_TOKENS = LANES / DOT_QUERIES };
+
+/* sum[i * DOT_QUERIES + q] = iq[q] . k[i], each over the lanes of a vector that walks along the channels; bf16 is a
+ * constant where inlined. */
+LANES_INLINE void dot_step(const float *const *q, const void *const *k, int width, bool bf16, float *sum)
+{
+    vf part[LANES];
+    for (int i = 0; i < LANES; i++) part[i] = vf_set(0.0f);
+    for (int d = 0; d < width; d += LANES) {
+        vf x[DOT_QUERIES];
+        for (int i = 0; i < DOT_QUERIES; i++) x[i] = vf_load(q[i] + d);
+        for (int t = 0; t < DOT_TOKENS; t++) {
+            vf y = bf16 ? vf_load_bf16((const uint16_t *)k[t] + d) : vf_load((const float *)k[t] + d);
+            for (int i = 0; i < DOT_QUERIES; i++)
+                part[t * DOT_QUERIES + i] = vf_fma(x[i], y, part[t * DOT_QUERIES + i]);
+        }
+    }
+    vf_store(sum, vf_sums(part));
+}
+
+/* Scores s[token - first][DOT_QUERIES] of four queries; beyond the piece's last token the last one again. */
+LANES_INLINE void dot_tokens(const float *const *q, const piece *p, int width, bool bf16, bool fetch, float *s)
+{
+    size_t key_bytes = (size_t)width * (bf16 ? 2 : 4);
+    int n = (int)(p->end - p->first);
+    for (int t = 0; t < n; t += DOT_TOKENS) {
+        const void *k[DOT_TOKENS];
+        for (int i = 0; i < DOT_TOKENS; i++) k[i] = (const char *)p->k + (size_t)MM3_MIN(t + i, n - 1) * key_bytes;
+        for (size_t b = 0; fetch && b < DOT_TOKENS * key_bytes; b += 64)
+            __builtin_prefetch(p->next.at + (size_t)t * key_bytes + b, 0, 2);
+        dot_step(q, k, width, bf16, s + t * DOT_QUERIES);
+    }
+}
+
+static void take_dot(const job *j, const piece *p, int first, const float *s)
+{
+    const mm3_index_select *op = j->call->op;
+    float *best = j->a->best + first;
+    for (int64_t t = p->first; t < p->end;) {
+        int64_t block = t / op->block, stop = MM3_MIN(p->end, (block + 1) * op->block);
+        float x[DOT_QUERIES];
+        for (int i = 0; i < DOT_QUERIES; i++) x[i] = t == block * op->block ? NAN : best[i];
+        for (; t < stop; t++)
+            for (int i = 0; i < DOT_QUERIES; i++) {
+                float y = s[(t - p->first) * DOT_QUERIES + i];
+                x[i] = y > x[i] || isnan(x[i]) ? y : x[i];
+            }
+        memcpy(best, x, sizeof x);
+        if (t < (block + 1) * op->block) break;
+        for (int i = 0; i < MM3_MIN(DOT_QUERIES, j->n - first); i++) put_score(j, first + i, block, x[i]);
+    }
+}
+
+/* Channels in the lanes: no lane is idle with four queries, as when one row of the released model decodes. */
+static void score_dot(const job *j, const piece *p)
+{
+    const mm3_index_select *op = j->call->op;
+    size_t width = (size_t)j->s->width;
+    const float *iq = op->iq + (size_t)j->row * (size_t)op->n_groups * width;
+    for (int first = 0; first < j->n; first += DOT_QUERIES) {
+        const float *q[DOT_QUERIES];
+        bool fetch = p->next.at && first == 0;
+        for (int i = 0; i < DOT_QUERIES; i++) q[i] = iq + (size_t)MM3_MIN(first + i, j->n - 1) * width;
+        if (op->kv.type == MM3_BF16)
+            dot_tokens(q, p, j->s->width, true, fetch, j->a->s);
+        else
+            dot_tokens(q, p, j->s->width, false, fetch, j->a->s);
+        take_dot(j, p, first, j->a->s);
+    }
+}
+
+static void run_item(const job *j, int64_t first)
+{
+    const mm3_index_select *op = j->call->op;
+    const mm3_tactic *tactic = j->call->tactic;
+    size_t key_bytes = (size_t)j->s->width * (op->kv.type == MM3_BF16 ? 2 : 4);
+    bool dot = tactic->v[0];
+    piece p = { .first = first, .next.per_token = (int)key_bytes };
+    if (!dot) pack_queries(j->a, op, j->s, j->row, j->n_rows);
+    for (; p.first < j->last; p.first = p.end) {
+        const char *tile = mm3_kv_tile(&op->kv, op->slot[j->row], (int)(p.first / TILE), op->kv.ik_at, 0, j->s->width);
+        size_t at = (size_t)(p.first % TILE) * key_bytes;
+        p.end = MM3_MIN(j->last, (p.first / PIECE + 1) * PIECE);
+        p.k = tile + at;
+        p.next.at = NULL;
+        if (p.first + TILE < j->last) {
+            p.next.at = mm3_kv_tile(&op->kv, op->slot[j->row], (int)(p.first / TILE) + 1, op->kv.ik_at, 0, j->s->width);
+            p.next.at += at;
+        }
+        if (dot)
+            score_dot(j, &p);
+        else
+            score_lanes(j, &p);
     }
 }
 
@@ -157,20 +270,19 @@ static void phase_0(const mm3_call *call, int i_thread, int n_threads)
     const mm3_index_select *op = call->op;
     shape s = shape_of(op);
     area a;
+    job j = { .call = call, .a = &a, .s = &s, .n_threads = n_threads };
     int item = 0;
     open_area(&a, call, &s, i_thread);
-    for (int row = 0, n; row < op->m; row += n) {
-        int64_t tokens = scored_tokens(op, row);
-        for (n = 1; n < MAX_ROWS && row + n < op->m && op->slot[row + n] == op->slot[row]; n++)
-            tokens = MM3_MAX(tokens, scored_tokens(op, row + n));
+    for (j.row = 0; j.row < op->m; j.row += j.n_rows) {
+        int64_t tokens = scored_tokens(op, j.row);
+        for (j.n_rows = 1; j.n_rows < MAX_ROWS && j.row + j.n_rows < op->m; j.n_rows++) {
+            if (op->slot[j.row + j.n_rows] != op->slot[j.row]) break;
+            tokens = MM3_MAX(tokens, scored_tokens(op, j.row + j.n_rows));
+        }
+        j.n = j.n_rows * op->n_groups;
         for (int64_t t = 0; t < tokens; t += s.stretch) {
-            int64_t last = MM3_MIN(tokens, t + s.stretch);
-            if (item++ % n_threads != i_thread) continue;
-            pack_queries(&a, op, &s, row, n);
-            for (int64_t first = t, end; first < last; first = end) {
-                end = MM3_MIN(last, (first / TILE + 1) * TILE);
-                score_page(call, &a, &s, n_threads, row, n, first, end);
-            }
+            j.last = MM3_MIN(tokens, t + s.stretch);
+            if (item++ % n_threads == i_thread) run_item(&j, t);
         }
     }
 }

@@ -50,6 +50,19 @@ LANES_INLINE vf vf_if_lt(vf x, vf y, vf a, vf b)
 }
 #endif
 
+/* Bit i says whether lane i of x is at least that of y. */
+LANES_INLINE unsigned vf_mask_ge(vf x, vf y)
+{
+#if LANES == 4
+    vi m = x >= y;
+    return ((unsigned)m[0] & 1u) | ((unsigned)m[1] & 2u) | ((unsigned)m[2] & 4u) | ((unsigned)m[3] & 8u);
+#elif LANES == 8
+    return (unsigned)_mm256_movemask_ps(_mm256_cmp_ps(x, y, _CMP_GE_OQ));
+#else
+    return _mm512_cmp_ps_mask(x, y, _CMP_GE_OQ);
+#endif
+}
+
 /* The larger of a number in `best` and x; a NaN in x is passed over. */
 LANES_INLINE vf vf_max(vf x, vf best) { return vf_if_lt(best, x, x, best); }
 
@@ -61,6 +74,36 @@ LANES_INLINE float vf_sum(vf v)
     for (int n = LANES / 2; n; n /= 2)
         for (int i = 0; i < n; i++) x[i] += x[i + n];
     return x[0];
+}
+
+#if LANES == 4
+#define LANES_EVEN 0, 2, 4, 6
+#define LANES_ODD 1, 3, 5, 7
+#elif LANES == 8
+#define LANES_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define LANES_ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define LANES_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define LANES_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#endif
+
+/* Sums of neighbouring lanes, those of a, then those of b. */
+LANES_INLINE vf vf_fold(vf a, vf b)
+{
+    return __builtin_shufflevector(a, b, LANES_EVEN) + __builtin_shufflevector(a, b, LANES_ODD);
+}
+
+/* Lane i is the sum of the lanes of x[i], each in the same fixed order. x is spoilt. */
+LANES_INLINE vf vf_sums(vf *x)
+{
+#if LANES > 8
+    for (int i = 0; i < 8; i++) x[i] = vf_fold(x[2 * i], x[2 * i + 1]);
+#endif
+#if LANES > 4
+    for (int i = 0; i < 4; i++) x[i] = vf_fold(x[2 * i], x[2 * i + 1]);
+#endif
+    for (int i = 0; i < 2; i++) x[i] = vf_fold(x[2 * i], x[2 * i + 1]);
+    return vf_fold(x[0], x[1]);
 }
 
 LANES_INLINE float vf_largest(vf v)
@@ -92,9 +135,15 @@ LANES_INLINE vf vf_exp(vf x)
 /* LANES values of a KV array to floats. */
 LANES_INLINE vf vf_load_bf16(const uint16_t *p)
 {
+#if LANES == 4
     vh h;
     memcpy(&h, p, sizeof h);
     return (vf)(__builtin_convertvector(h, vu) << 16);
+#elif LANES == 8
+    return (vf)((vu)_mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i_u *)p)) << 16);
+#else
+    return (vf)((vu)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)p)) << 16);
+#endif
 }
 
 /* Round to BF16 as mm3_bf16_from_f32. */

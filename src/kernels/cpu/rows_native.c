@@ -64,20 +64,19 @@ static inline lanes block_products(const float *x, const float *w)
     return a;
 }
 
-/* Codes times codes. The two scales make 2^(a + b - 254), which no float may hold although the result fits: it is
- * applied in two halves of one sign, so that what is lost between them is lost in the result as well. */
+/* Codes times codes, as the MX specification writes it: per block the sum of the products, then the two scales. These
+ * make 2^(a + b - 254), which no float may hold although the result fits: it is applied in two halves of one sign, so
+ * that what is lost between them is lost in the result as well. */
 static float dot_codes(const float *x, const uint8_t *x_scales, const float *w, const uint8_t *w_scales, int k)
 {
-    lanes sum = { { 0 }, { 0 } };
+    float sum = 0;
     for (int b = 0; b < k / MM3_MX_BLOCK; b++) {
         uint32_t e = (uint32_t)x_scales[b] + w_scales[b], half = e / 2;
         float first = mm3_f32_from_bits(half << 23), second = mm3_f32_from_bits((e - half) << 23);
-        lanes block = block_products(x + b * MM3_MX_BLOCK, w + b * MM3_MX_BLOCK);
         if (x_scales[b] == 255 || w_scales[b] == 255) first = NAN;
-        sum.low += block.low * first * second;
-        sum.high += block.high * first * second;
+        sum += sum_lanes(block_products(x + b * MM3_MX_BLOCK, w + b * MM3_MX_BLOCK)) * first * second;
     }
-    return sum_lanes(sum);
+    return sum;
 }
 
 /* Floats times scaled weights; what of a scale did not go into them is in post. */
@@ -164,4 +163,23 @@ void mm3__native_run(const mm3__job *job, void *user)
             }
         }
     }
+}
+
+/* Block by block through the dot products above, so that nothing is assumed of the scales. */
+float mm3__exact_dot(const mm3__job *job, int i, int j)
+{
+    size_t k = (size_t)job->k, row = mm3__job_input(job, i), w_at = (size_t)(job->first + j) * k, x_at = row * k;
+    const uint8_t *codes = (const uint8_t *)job->w->data + w_at, *scales = job->w->scales + w_at / MM3_MX_BLOCK;
+    float w[MM3_MX_BLOCK], x[MM3_MX_BLOCK], post, sum = 0;
+    for (size_t c = 0; c < k; c += MM3_MX_BLOCK) {
+        if (job->codes) {
+            mm3__decode_e4m3(codes + c, w, MM3_MX_BLOCK);
+            mm3__decode_e4m3(job->x_codes + x_at + c, x, MM3_MX_BLOCK);
+            sum += dot_codes(x, job->x_scales + (x_at + c) / MM3_MX_BLOCK, w, scales + c / MM3_MX_BLOCK, MM3_MX_BLOCK);
+        } else {
+            scale_row(codes + c, scales + c / MM3_MX_BLOCK, w, &post, MM3_MX_BLOCK);
+            sum += dot_scaled(job->x + x_at + c, w, &post, MM3_MX_BLOCK);
+        }
+    }
+    return sum;
 }

@@ -11,14 +11,25 @@
 
 enum { SCORE_VECTORS = 2 }; /* vectors of queries that one reading of a key serves */
 
-/* s[j][t][lane] = sum over d of k[t][d] * q[j][d][lane] for n_t tokens and n_j vectors (constants where inlined). */
-LANES_INLINE void score_step(const float *const *q, int width, const float *k, float *const *s, int n_t, int n_j)
+/* Memory that will be read soon: while a token is worked on, `per_token` bytes of it are fetched into the cache, at the
+ * same distance from `at` as the token from its tile's first. Without it a page starts cold, and the processor's own
+ * prefetchers stop at its end. */
+typedef struct ahead {
+    const char *at;
+    int per_token;
+} ahead;
+
+/* s[j][t][lane] = sum over d of k[t][d] * q[j][d][lane] for n_t tokens and n_j vectors (constants where inlined).
+ *   soon, stride  bytes to fetch for each channel */
+LANES_INLINE void score_step(const float *const *q, int width, const float *k, float *const *s, const char *soon,
+                             int stride, int n_t, int n_j)
 {
-    vf sum[8][SCORE_VECTORS];
+    vf sum[16][SCORE_VECTORS];
     for (int t = 0; t < n_t; t++)
         for (int j = 0; j < n_j; j++) sum[t][j] = vf_set(0.0f);
     for (int d = 0; d < width; d++) {
         vf x[SCORE_VECTORS];
+        __builtin_prefetch(soon + d * stride, 0, 2);
         for (int j = 0; j < n_j; j++) x[j] = vf_load(q[j] + d * LANES);
         for (int t = 0; t < n_t; t++) {
             vf y = vf_set(k[t * width + d]);
@@ -31,26 +42,26 @@ LANES_INLINE void score_step(const float *const *q, int width, const float *k, f
 
 /* Scores of n tokens with one or two vectors of queries.
  *   q  [n_j] of [width][LANES]; k [n, width]; s [n_j] of [n][LANES] */
-LANES_INLINE void score_tokens(const float *const *q, int n_j, int width, const float *k, float *const *s, int n)
+LANES_INLINE void score_tokens(const float *const *q, int n_j, int width, const float *k, float *const *s, ahead next,
+                               int n)
 {
-    int step = n_j == 1 || LANES == 16 ? 8 : 4, t = 0;
-    for (; t < n; t += step) {
+    int step = LANES == 16 ? 16 / n_j : 8 / n_j, t = 0;
+    if (!next.at) next = (ahead){ (const char *)k, 0 };
+    for (; t + step <= n; t += step) {
         float *to[SCORE_VECTORS] = { s[0] + t * LANES, n_j > 1 ? s[1] + t * LANES : NULL };
-        const float *key = k + t * width;
-        if (t + step > n) break;
+        const char *soon = next.at + (ptrdiff_t)t * next.per_token;
         if (n_j == 1)
-            score_step(q, width, key, to, 8, 1);
-        else if (LANES == 16)
-            score_step(q, width, key, to, 8, 2);
+            score_step(q, width, k + t * width, to, soon, step * next.per_token / width, LANES == 16 ? 16 : 8, 1);
         else
-            score_step(q, width, key, to, 4, 2);
+            score_step(q, width, k + t * width, to, soon, step * next.per_token / width, LANES == 16 ? 8 : 4, 2);
     }
     for (; t < n; t++) {
         float *to[SCORE_VECTORS] = { s[0] + t * LANES, n_j > 1 ? s[1] + t * LANES : NULL };
+        const char *soon = next.at + (ptrdiff_t)t * next.per_token;
         if (n_j == 1)
-            score_step(q, width, k + t * width, to, 1, 1);
+            score_step(q, width, k + t * width, to, soon, next.per_token / width, 1, 1);
         else
-            score_step(q, width, k + t * width, to, 1, 2);
+            score_step(q, width, k + t * width, to, soon, next.per_token / width, 1, 2);
     }
 }
 

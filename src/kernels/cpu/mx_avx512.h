@@ -1,0 +1,103 @@
+/* mx_avx512: what the AVX-512 and AMX products share. Decoding of E4M3 to BF16, and the input rows as BF16.
+ * For files compiled with AVX-512 only. Internal to this folder.
+ *
+ * Exactness. An E4M3 value is exact in BF16, and so is its product with a power of two within BF16's range. BF16 dot
+ * products (vdpbf16ps, tdpbf16ps) flush subnormal inputs, products and sums to zero, so values have to stay clear of
+ * 2^-126 and of infinity:
+ * - a weight row is "narrow" if its scale bytes are in NARROW_LOW .. NARROW_HIGH (2^-50 .. 2^50), blocks of zeros
+ *   excepted; real ones are within 2^-20 .. 2^1;
+ * - an input row is put near 2^40 by a power of two, which is taken off at the end (row exponent); it is narrow if no
+ *   non-zero block (w8a16: element) lies more than 2^98 below its largest.
+ * Then a product is at least 2^-126 and a sum of 2^13 at most 2^122. Rows that are not narrow are computed by
+ * mm3__exact_dot instead: slow, right, and never seen in a model. */
+#ifndef MM3_KERNELS_CPU_MX_AVX512_H
+#define MM3_KERNELS_CPU_MX_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernels/cpu/cpu.h"
+
+enum { MM3__NARROW_LOW = 77, MM3__NARROW_HIGH = 177, MM3__ROW_LEVEL = 40, MM3__ROW_SPREAD = 98 };
+
+/* What is known of an input row. */
+typedef struct mm3__x_row {
+    int exponent; /* sums are to be multiplied by 2^exponent */
+    bool wide;    /* use mm3__exact_dot */
+} mm3__x_row;
+
+/* The input rows, prepared. k is padded to kp, a multiple of 64; each 64 elements are in the order that decoding
+ * gives: 0-7, 16-23, 32-39, 48-55, then 8-15, 24-31, 40-47, 56-63. */
+typedef struct mm3__x512 {
+    int n_rows, k, kp;
+    mm3__x_row *row; /* [n_rows] */
+    uint16_t *x;     /* [n_rows, kp] BF16 */
+    float *scale;    /* [n_rows, kp / 64, 16]: the scales of two blocks, 8 times each; NULL: they are in x */
+} mm3__x512;
+
+static inline int mm3__pad64(int k) { return (k + 63) / 64 * 64; }
+
+/* Bytes of prepared rows, and their place in a scratch area. */
+size_t mm3__x512_bytes(int n_rows, int k, bool with_scale);
+mm3__x512 mm3__x512_at(void *scratch, int n_rows, int k, bool with_scale);
+/* Prepare all rows, this thread its columns: from codes where x_codes is not NULL, else from floats. */
+void mm3__x512_prepare(const mm3__x512 *p, const float *x, const uint8_t *x_codes, const uint8_t *x_scales,
+                       int i_thread, int n_threads);
+
+/* BF16 bits of the 128 codes without sign, upper and lower bytes. */
+extern const uint8_t mm3__bf16_high[128], mm3__bf16_low[128];
+
+typedef struct mm3__decoder {
+    __m512i high[2], low[2];
+} mm3__decoder;
+
+static inline mm3__decoder mm3__decoder_load(void)
+{
+    mm3__decoder d;
+    for (int i = 0; i < 2; i++) {
+        d.high[i] = _mm512_loadu_si512(mm3__bf16_high + 64 * i);
+        d.low[i] = _mm512_loadu_si512(mm3__bf16_low + 64 * i);
+    }
+    return d;
+}
+
+/* 64 codes to BF16, in the order above. */
+static inline void mm3__decode64(const mm3__decoder *d, __m512i codes, __m512i *first, __m512i *second)
+{
+    __m512i high = _mm512_permutex2var_epi8(d->high[0], codes, d->high[1]);
+    __m512i low = _mm512_permutex2var_epi8(d->low[0], codes, d->low[1]);
+    high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8((char)0x80), 0xF8); /* high | (codes & 0x80) */
+    *first = _mm512_unpacklo_epi8(low, high);
+    *second = _mm512_unpackhi_epi8(low, high);
+}
+
+/* The codes from c on, zeros from k on. */
+static inline __m512i mm3__load_codes(const uint8_t *codes, int c, int k)
+{
+    int left = k - c;
+    return left >= 64 ? _mm512_loadu_si512(codes + c) : _mm512_maskz_loadu_epi8(((__mmask64)1 << left) - 1, codes + c);
+}
+
+/* BF16 values times 2^d, d in the upper 9 bits of each lane; zeros stay. NaNs do not. */
+static inline __m512i mm3__shift_exponent(__m512i v, __m512i d)
+{
+    return _mm512_mask_add_epi16(v, _mm512_test_epi16_mask(v, _mm512_set1_epi16(0x7FFF)), v, d);
+}
+
+/* Whether a weight row's scales are in the narrow range, blocks of zeros excepted. */
+bool mm3__narrow_weights(const uint8_t *codes, const uint8_t *scales, int k);
+
+static inline float mm3__times_power(float x, int exponent)
+{
+    int half = exponent / 2; /* both halves have one sign: what one loses the result loses too */
+    return x * mm3_f32_from_bits((uint32_t)(half + 127) << 23) *
+           mm3_f32_from_bits((uint32_t)(exponent - half + 127) << 23);
+}
+
+static inline bool mm3__any_wide(const mm3__job *job, const mm3__x512 *p)
+{
+    for (int i = 0; i < job->n_rows; i++)
+        if (p->row[mm3__job_input(job, i)].wide) return true;
+    return false;
+}
+
+#endif
