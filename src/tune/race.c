@@ -245,7 +245,7 @@ mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, const mm3_race
     for (int i = 0; i < n; i++) r.live[i] = true;
     while (n_rounds < r.max_rounds && n_live(&r) > 0) {
         double now = rules->now ? rules->now(user) : mm3_now_s();
-        if (now - start > rules->limit_s) break;
+        if (now - start > rules->limit_s || (n_rounds >= MIN_ROUNDS && now - start > rules->enough_s)) break;
         run_round(&r, n_rounds++, measure, user);
         if (n_rounds >= 2 && holder_of(&r) >= 0) drop(&r);
         if (n_rounds >= MIN_ROUNDS && holder_of(&r) >= 0 && settle(&r)) break;

@@ -252,8 +252,15 @@ static void test_time_limit(void **state)
     m.seconds[1][0] = 0.1e-3;
     assert_int_equal(race_with(&m, 2, &rules, racer, &decided), 0);
     assert_false(decided);
+    /* three rounds are run where time is up only softly */
     m.now = 0;
-    rules.limit_s = 20e-3;
+    rules.limit_s = 1;
+    rules.enough_s = 1e-3;
+    assert_int_equal(race_with(&m, 2, &rules, racer, &decided), 1);
+    assert_true(decided);
+    assert_int_equal(racer[1].rounds, 3);
+    m.now = 0;
+    rules.enough_s = 20e-3;
     m.seconds[1][0] = 0.99e-3;
     assert_int_equal(race_with(&m, 2, &rules, racer, &decided), 0);
     assert_true(decided);
