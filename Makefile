@@ -9,7 +9,7 @@ DESTDIR ?=
 OPT     ?= -O3
 SAN     ?=
 VERSION := $(shell sed -n 's/^\#define MM3_VERSION "\(.*\)"/\1/p' include/mm3.h)
-ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 PKGS := jansson libpcre2-8 libutf8proc
 WARN := -std=c17 -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
@@ -79,6 +79,8 @@ test: deps
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
 	@BUILD=$(BUILD) tests/run
 
+# Made anew each time: it holds the PREFIX.
+.PHONY: $(BUILD)/mm3.pc
 $(BUILD)/mm3.pc: mm3.pc.in include/mm3.h
 	@mkdir -p $(@D)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -91,6 +93,7 @@ install: all $(BUILD)/libmm3.so.$(VERSION) $(BUILD)/mm3.pc
 	ln -sf libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmm3.so.0
 	ln -sf libmm3.so.0 $(DESTDIR)$(PREFIX)/lib/libmm3.so
 	install -D -m 644 $(BUILD)/mm3.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true # so that programs find the library; root's business alone
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/mm3 $(DESTDIR)$(PREFIX)/include/mm3.h $(DESTDIR)$(PREFIX)/lib/libmm3.* \
