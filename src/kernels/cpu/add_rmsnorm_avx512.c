@@ -2,4 +2,4 @@
 #include "kernels/cpu/add_rmsnorm_body.h"
 #include "kernels/cpu/variant.h"
 
-MM3__VARIANT(add_rmsnorm, MM3_OP_ADD_RMSNORM, avx512, MM3_CPU_AVX512)
+MM3__VARIANT(add_rmsnorm, MM3_OP_ADD_RMSNORM, avx512, MM3_CPU_AVX512, NULL)

@@ -2,4 +2,4 @@
 #include "kernels/cpu/add_rmsnorm_quantize_body.h"
 #include "kernels/cpu/variant.h"
 
-MM3__VARIANT(add_rmsnorm_quantize, MM3_OP_ADD_RMSNORM_QUANTIZE, avx2, MM3_CPU_AVX2)
+MM3__VARIANT(add_rmsnorm_quantize, MM3_OP_ADD_RMSNORM_QUANTIZE, avx2, MM3_CPU_AVX2, NULL)

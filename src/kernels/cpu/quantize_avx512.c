@@ -2,4 +2,4 @@
 #include "kernels/cpu/quantize_body.h"
 #include "kernels/cpu/variant.h"
 
-MM3__VARIANT(quantize, MM3_OP_QUANTIZE, avx512, MM3_CPU_AVX512)
+MM3__VARIANT(quantize, MM3_OP_QUANTIZE, avx512, MM3_CPU_AVX512, NULL)

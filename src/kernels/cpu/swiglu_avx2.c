@@ -2,4 +2,4 @@
 #include "kernels/cpu/swiglu_body.h"
 #include "kernels/cpu/variant.h"
 
-MM3__VARIANT(swiglu, MM3_OP_SWIGLU, avx2, MM3_CPU_AVX2)
+MM3__VARIANT(swiglu, MM3_OP_SWIGLU, avx2, MM3_CPU_AVX2, NULL)

@@ -2,4 +2,4 @@
 #include "kernels/cpu/swiglu_quantize_body.h"
 #include "kernels/cpu/variant.h"
 
-MM3__VARIANT(swiglu_quantize, MM3_OP_SWIGLU_QUANTIZE, avx512, MM3_CPU_AVX512)
+MM3__VARIANT(swiglu_quantize, MM3_OP_SWIGLU_QUANTIZE, avx512, MM3_CPU_AVX512, NULL)

@@ -4,8 +4,9 @@
 
 #include "kernels/kernels.h"
 
-/* The candidate mm3__<op>_cpu_<isa>: one tactic, rows on their own, refused where the processor lacks the feature. */
-#define MM3__VARIANT(op_name, id, isa, feature)                                                         \
+/* The candidate mm3__<op>_cpu_<isa>: one tactic, rows on their own, refused where the processor lacks the feature.
+ *   scratch_of  mm3_kernel.scratch, or NULL */
+#define MM3__VARIANT(op_name, id, isa, feature, scratch_of)                                             \
     static const char *refuses(const mm3_device_info *device, const void *op, const mm3_tactic *tactic) \
     {                                                                                                   \
         (void)op;                                                                                       \
@@ -20,6 +21,7 @@
         .refuses = refuses,                                                                             \
         .tactics = tactics,                                                                             \
         .n_tactics = MM3_COUNT(tactics),                                                                \
+        .scratch = (scratch_of),                                                                        \
         .phase = { run },                                                                               \
     };
 
