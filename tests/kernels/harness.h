@@ -16,7 +16,7 @@
 
 #include "kernels/kernels.h"
 
-enum { GUARD = 256, MAX_ARRAYS = 256 };
+enum { GUARD = 256, MAX_ARRAYS = 4096, MAX_DEVICES = 4 };
 
 /* ---- random numbers, and arrays that live until the test ends ------------------------------------------------ */
 
@@ -103,6 +103,14 @@ static inline void run_on(mm3_device *device, const void *contract, mm3_choice c
     }
 }
 
+/* The device with that many threads, opened once. */
+static inline mm3_device *device_of(int n_threads)
+{
+    static mm3_device *devices[MAX_DEVICES];
+    if (!devices[n_threads]) assert_int_equal(mm3_device_open(&devices[n_threads], n_threads), MM3_OK);
+    return devices[n_threads];
+}
+
 /* ---- comparison ---------------------------------------------------------------------------------------------- */
 
 /* |got - want| <= tolerance * magnitude + 2^-126. NaN must meet NaN, infinity the same infinity; where the terms
@@ -169,9 +177,8 @@ static inline check_result check_case(mm3_op_id op, const void *contract, double
             int inner = n_arrays;
             for (int run = 0; run < 2; run++) {
                 int n_threads = run ? 2 + result.n_runs / 2 % 2 : 1;
-                mm3_device *device;
+                mm3_device *device = device_of(n_threads);
                 const char *why;
-                assert_int_equal(mm3_device_open(&device, n_threads), MM3_OK);
                 memcpy(got.bytes, contract, info->n_bytes);
                 assert_int_equal(info->operands(got.bytes, b), n);
                 for (int i = 0; i < n; i++) {
@@ -184,11 +191,9 @@ static inline check_result check_case(mm3_op_id op, const void *contract, double
                           : NULL;
                 if (why) {
                     result.n_refused++;
-                    mm3_device_close(&device);
                     continue;
                 }
                 run_on(device, got.bytes, choice);
-                mm3_device_close(&device);
                 result.n_runs++;
                 for (int i = 0; i < n; i++) {
                     const float *g = *b[i].at, *w = *a[i].at;

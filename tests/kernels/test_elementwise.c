@@ -94,11 +94,10 @@ static void gemma_weight(void **state)
     float *x = make_floats(M * K, FILL_RANDOM, false), *delta = make_floats(M * K, FILL_RANDOM, false);
     float *w = make_floats(K, FILL_ZERO, false), *y = array_of(M * K * 4), *old = copy_of(x, M * K * 4);
     mm3_add_rmsnorm op = { .m = M, .k = K, .eps = 1e-6f, .x = x, .delta = delta, .w = w, .y = y };
-    mm3_device *device;
+    mm3_device *device = device_of(2);
     mm3_choice choice = { mm3_kernel_find(MM3_OP_ADD_RMSNORM, "cpu", NULL), NULL };
     (void)state;
     choice.tactic = &choice.kernel->tactics[0];
-    assert_int_equal(mm3_device_open(&device, 2), MM3_OK);
     run_on(device, &op, choice);
     for (int i = 0; i < M; i++) {
         double sum = 0;
@@ -113,7 +112,6 @@ static void gemma_weight(void **state)
     op.delta = NULL;
     run_on(device, &op, choice);
     for (int i = 0; i < M * K; i++) assert_true(y[i] == 0);
-    mm3_device_close(&device);
     free_arrays();
 }
 

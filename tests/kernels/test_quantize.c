@@ -109,9 +109,8 @@ static void swiglu_chain(void **state)
     static const int m[] = { 1, 3, 17 }, n[] = { 32, 96, 3072 };
     const mm3_kernel *kernels[MM3_MAX_CANDIDATES];
     int n_kernels = mm3_kernels_of(MM3_OP_SWIGLU_QUANTIZE, "cpu", kernels, MM3_MAX_CANDIDATES);
-    mm3_device *device;
+    mm3_device *device = device_of(2);
     (void)state;
-    assert_int_equal(mm3_device_open(&device, 2), MM3_OK);
     for (int i = 0; i < MM3_COUNT(m); i++)
         for (int j = 0; j < MM3_COUNT(n); j++)
             for (int f = 0; f < N_FILLS; f++) {
@@ -147,7 +146,6 @@ static void swiglu_chain(void **state)
                     }
                 free_arrays();
             }
-    mm3_device_close(&device);
 }
 
 int main(void)

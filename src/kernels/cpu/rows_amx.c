@@ -2,10 +2,11 @@
  * of values together) the right one, 16 x 16 sums the result; sums run along k in one order whatever m is.
  *   stream  up to 32 input rows: 32 weight rows by 64 codes are decoded while the tiles of the 64 before are
  *           multiplied; the sums stay in tile registers
- *   block   more rows: a chunk of many weight rows is decoded once and meets all input rows; sums go through memory
+ *   block   more rows: 32 weight rows by a chunk of k are decoded while the 32 before meet all input rows; sums go
+ *           through memory from chunk to chunk
  * Prediction for 512 weights (528 bytes): decoding 8 x 9 cycles of the shuffle port (2 vpermi2b at 2, 2 vpunpck,
- * 2 vptestm, 1 vpshufb), one tile product 16 cycles per 16 input rows on its own unit. So up to 16 rows cost what one
- * costs, 72 cycles: 29 GB/s at 4 GHz; at 512 rows decoding is an eighth. */
+ * 2 vptestm, 1 vpshufb), beside it one tile product of 16 cycles per 16 input rows on its own unit. So up to 64 rows
+ * cost what one costs, 72 cycles or 29 GB/s at 4 GHz, and many rows run at the tile unit's rate. */
 #include "kernels/cpu/rows_amx.h"
 
 #define TACTIC(text, rows, chunk, ahead)                                 \
@@ -13,12 +14,13 @@
         .name = text, .v = { rows, chunk, ahead }, .row_invariant = true \
     }
 const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS] = {
-    TACTIC("r128.k512", 128, 512, 0),
-    TACTIC("r128.k512.t512", 128, 512, 512),
-    TACTIC("r64.k1024.t1k", 64, 1024, 1024),
+    TACTIC("r128.k512", 128, 512, MM3__AMX_NONE),
+    TACTIC("r128.k512.next", 128, 512, MM3__AMX_NEXT),
+    TACTIC("r256.k512.a16", 256, 512, MM3__AMX_ROW16),
+    TACTIC("r256.k256.a16", 256, 256, MM3__AMX_ROW16),
 };
 
-enum { TILE = 16, TILE_BYTES = 1024, STREAM_ROWS = 32, STREAM_CHUNK = 64, MAX_ROWS = 128 };
+enum { TILE = 16, TILE_BYTES = 1024, PAIR_ROWS = 32, STREAM_CHUNK = 64, MAX_ROWS = 256 };
 
 const char *mm3__amx_refuses(const mm3_device_info *device, int type)
 {
@@ -33,8 +35,8 @@ const char *mm3__amx_refuses(const mm3_device_info *device, int type)
 static size_t pad(size_t n) { return (n + 63) / 64 * 64; }
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
 
-/* What a thread needs: decoded tiles (two stream chunks, or a block), exponents of the rows, sums. */
-static size_t tile_bytes(const mm3_tactic *t) { return (size_t)t->v[MM3__AMX_ROWS] * (size_t)t->v[MM3__AMX_CHUNK] * 2; }
+/* What a thread needs: two buffers of decoded tiles, exponents of two groups of rows, sums. */
+static size_t tile_bytes(const mm3_tactic *t) { return PAIR_ROWS * (size_t)t->v[MM3__AMX_CHUNK] * 2; }
 static size_t exponent_bytes(int k) { return MAX_ROWS * (size_t)(mm3__pad64(k) / MM3_MX_BLOCK) * 2; }
 static size_t sum_bytes(int max_job_rows)
 {
@@ -42,7 +44,7 @@ static size_t sum_bytes(int max_job_rows)
 }
 static size_t own_bytes(const mm3_tactic *t, int k, int max_job_rows)
 {
-    return pad(tile_bytes(t) + exponent_bytes(k) + sum_bytes(max_job_rows));
+    return pad(2 * tile_bytes(t) + 2 * exponent_bytes(k) + sum_bytes(max_job_rows));
 }
 static size_t column_bytes(int n_columns, int k) { return pad((size_t)n_columns * (size_t)mm3__pad64(k) * 2); }
 
@@ -122,29 +124,34 @@ void mm3__amx_pack(const mm3__amx *a, const int32_t *pair, int pairs_per_row, in
 
 /* ---- decoding weight rows ------------------------------------------------------------------------------------ */
 
+/* What is known of a group of weight rows while it is worked on. */
+typedef struct group {
+    uint16_t *exponent; /* [rows, kp / 32]: (scale byte - 127) << 7 */
+    bool narrow[MAX_ROWS];
+} group;
+
 /* A thread's work on one job. */
 typedef struct work {
     const mm3__job *job;
     const mm3__amx *a;
     mm3__decoder decoder;
-    unsigned char *tiles, *sums;
-    uint16_t *exponent; /* [rows, kp / 32]: (scale byte - 127) << 7 */
-    bool narrow[MAX_ROWS];
-    __m512i largest; /* of the codes without sign: a NaN shows as 0x7F */
+    unsigned char *tiles[2], *sums;
+    group group[2];  /* the next group is begun before the last is finished */
+    __m512i largest; /* of all codes so far, without sign: a NaN shows as 0x7F */
 } work;
 
-static const uint8_t *codes_of(const work *w, int j)
+static inline const uint8_t *codes_of(const work *w, int j)
 {
     return (const uint8_t *)w->job->w->data + (size_t)(w->job->first + j) * (size_t)w->job->k;
 }
 
-static void begin_rows(work *w, int j, int n)
+static void begin_rows(work *w, group *g, int j, int n)
 {
     int n_blocks = w->job->k / MM3_MX_BLOCK, n_padded = w->a->x.kp / MM3_MX_BLOCK;
     for (int r = 0; r < n; r++) {
         const uint8_t *scales = w->job->w->scales + (size_t)(w->job->first + j + r) * (size_t)n_blocks;
-        uint16_t *to = w->exponent + (size_t)r * (size_t)n_padded;
-        w->narrow[r] = mm3__narrow_weights(codes_of(w, j + r), scales, w->job->k);
+        uint16_t *to = g->exponent + (size_t)r * (size_t)n_padded;
+        g->narrow[r] = mm3__narrow_weights(codes_of(w, j + r), scales, w->job->k);
         for (int b = 0; b < n_padded; b += 32) {
             int left = n_blocks - b, room = n_padded - b;
             __mmask32 in = left >= 32 ? 0xFFFFFFFFu : left <= 0 ? 0 : (1u << left) - 1;
@@ -154,31 +161,30 @@ static void begin_rows(work *w, int j, int n)
             _mm512_mask_storeu_epi16(to + b, out, d);
         }
     }
-    w->largest = _mm512_setzero_si512();
 }
 
-/* Rows with NaNs lose their exponent's meaning on the way: they are left to the exact product. */
-static void end_rows(work *w, int j, int n)
+/* A NaN loses its meaning when the scale is added to its exponent: such rows are left to the exact product. */
+static void find_nans(const work *w, group *g, int j, int n)
 {
     if (_mm512_cmpeq_epi8_mask(w->largest, _mm512_set1_epi8(0x7F)) == 0) return;
     for (int r = 0; r < n; r++)
         for (int c = 0; c < w->job->k; c++)
-            if ((codes_of(w, j + r)[c] & 0x7F) == 0x7F) w->narrow[r] = false;
+            if ((codes_of(w, j + r)[c] & 0x7F) == 0x7F) g->narrow[r] = false;
 }
 
-/* 64 codes of weight row j + r at c into row r % 16 of two tiles, `step` bytes apart from the next pair. */
-static inline __attribute__((always_inline)) void decode_64(work *w, int j, int r, int c, unsigned char *tile)
+/* 64 codes to one row of two tiles that lie side by side. */
+static inline __attribute__((always_inline)) void decode_64(work *w, const uint8_t *codes, int c,
+                                                            const uint16_t *exponent, unsigned char *to)
 {
     const __m512i spread = _mm512_inserti64x4(_mm512_set1_epi16(0x0100), _mm256_set1_epi16(0x0302), 1);
-    const uint16_t *exponent = w->exponent + (size_t)r * (size_t)(w->a->x.kp / MM3_MX_BLOCK) + c / MM3_MX_BLOCK;
-    __m512i first, second, v = mm3__load_codes(codes_of(w, j + r), c, w->job->k), d;
+    __m512i first, second, v = mm3__load_codes(codes, c, w->job->k), d;
     uint32_t two;
-    memcpy(&two, exponent, sizeof two);
+    memcpy(&two, exponent + c / MM3_MX_BLOCK, sizeof two);
     d = _mm512_shuffle_epi8(_mm512_set1_epi32((int)two), spread);
     w->largest = _mm512_max_epu8(w->largest, _mm512_and_si512(v, _mm512_set1_epi8(0x7F)));
     mm3__decode64(&w->decoder, v, &first, &second);
-    _mm512_store_si512(tile + r % TILE * 64, mm3__shift_exponent(first, d));
-    _mm512_store_si512(tile + TILE_BYTES + r % TILE * 64, mm3__shift_exponent(second, d));
+    _mm512_store_si512(to, mm3__shift_exponent(first, d));
+    _mm512_store_si512(to + TILE_BYTES, mm3__shift_exponent(second, d));
 }
 
 /* ---- tiles -------------------------------------------------------------------------------------------------- */
@@ -204,10 +210,10 @@ static void configure(int width0, int width1)
 /* The intrinsics do not tell the compiler which memory a tile load reads. */
 static inline void memory_is_written(void) { __asm__ volatile("" ::: "memory"); }
 
-/* Both rows of left tiles times both groups of right tiles, one step of 32 along k. */
+/* Two left tiles times one or two right tiles: one step of 32 along k. */
 static inline __attribute__((always_inline)) void multiply(const unsigned char *left0, const unsigned char *left1,
                                                            const uint16_t *right0, int width0, const uint16_t *right1,
-                                                           int width1, const int n_left, const int n_right)
+                                                           int width1, const int n_right)
 {
     _tile_loadd(4, left0, 64);
     _tile_loadd(6, right0, (size_t)width0 * 4);
@@ -216,11 +222,9 @@ static inline __attribute__((always_inline)) void multiply(const unsigned char *
         _tile_loadd(7, right1, (size_t)width1 * 4);
         _tile_dpbf16ps(1, 4, 7);
     }
-    if (n_left == 2) {
-        _tile_loadd(5, left1, 64);
-        _tile_dpbf16ps(2, 5, 6);
-        if (n_right == 2) _tile_dpbf16ps(3, 5, 7);
-    }
+    _tile_loadd(5, left1, 64);
+    _tile_dpbf16ps(2, 5, 6);
+    if (n_right == 2) _tile_dpbf16ps(3, 5, 7);
 }
 
 static unsigned char *sum_tile(const work *w, int t, int g)
@@ -270,123 +274,206 @@ static void write_sums(const work *w, int j, int t, int g)
     }
 }
 
-static void finish_rows(const work *w, int j, int n, bool any_wide)
+static void finish_rows(const work *w, group *rows, int j, int n, bool any_wide)
 {
-    for (int t = 0; t * TILE < n; t++)
-        for (int g = 0; g * TILE < w->job->n_rows; g++) write_sums(w, j + t * TILE, t, g);
+    find_nans(w, rows, j, n);
+    for (int g = 0; g * TILE < w->job->n_rows; g++)
+        for (int t = 0; t * TILE < n; t++) write_sums(w, j + t * TILE, t, g);
     for (int r = 0; r < n; r++) {
-        if (w->narrow[r] && !any_wide) continue;
+        if (rows->narrow[r] && !any_wide) continue;
         for (int i = 0; i < w->job->n_rows; i++)
-            if (!w->narrow[r] || w->a->x.row[mm3__job_input(w->job, i)].wide)
+            if (!rows->narrow[r] || w->a->x.row[mm3__job_input(w->job, i)].wide)
                 mm3__job_output(w->job, i)[j + r] = mm3__exact_dot(w->job, i, j + r);
     }
 }
 
+/* Memory. A group of weight rows lies in one piece, but is decoded across its rows, which no hardware prefetcher
+ * follows. So while a group is decoded, the next one is asked for into the second-level cache, line by line as it lies
+ * there. */
+
 /* ---- stream ------------------------------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) void stream_chunk(work *w, int j, int n, int c, int ahead)
+static inline __attribute__((always_inline)) void stream_chunk(work *w, int j, int n, int c, bool ahead)
 {
-    unsigned char *tile = w->tiles + c / STREAM_CHUNK % 2 * 4 * TILE_BYTES;
+    unsigned char *to = w->tiles[c / STREAM_CHUNK % 2];
+    const size_t k = (size_t)w->job->k, n_blocks = (size_t)(w->a->x.kp / MM3_MX_BLOCK);
+    const uint8_t *codes = codes_of(w, j);
+    const char *next = (const char *)codes + PAIR_ROWS * (k + (size_t)c);
     for (int r = 0; r < n; r++) {
-        if (ahead) {
-            /* beyond the row's end: its successor, 32 rows further */
-            const uint8_t *p = codes_of(w, j + r) + c + ahead;
-            _mm_prefetch((const char *)(c + ahead < w->job->k ? p : p + (STREAM_ROWS - 1) * (size_t)w->job->k),
-                         _MM_HINT_T0);
-        }
-        decode_64(w, j, r, c, tile + r / TILE * 2 * TILE_BYTES);
+        if (ahead) _mm_prefetch(next + r * 64, _MM_HINT_T1);
+        decode_64(w, codes + (size_t)r * k, c, w->group[0].exponent + (size_t)r * n_blocks,
+                  to + r / TILE * 2 * TILE_BYTES + r % TILE * 64);
     }
     memory_is_written();
 }
 
-static inline __attribute__((always_inline)) void stream(work *w, int at, int ahead, const int n_right)
+static inline __attribute__((always_inline)) void stream(work *w, int at, bool ahead, const int n_right)
 {
     const mm3__job *job = w->job;
     const int width0 = MM3_MIN(TILE, job->n_rows), width1 = n_right == 2 ? job->n_rows - TILE : TILE;
     bool any_wide = mm3__any_wide(job, &w->a->x);
     configure(width0, width1);
-    for (int j = 0; j < job->n; j += STREAM_ROWS) {
-        int n = MM3_MIN(STREAM_ROWS, job->n - j);
-        begin_rows(w, j, n);
+    for (int j = 0; j < job->n; j += PAIR_ROWS) {
+        int n = MM3_MIN(PAIR_ROWS, job->n - j);
+        begin_rows(w, &w->group[0], j, n);
         clear_sums();
         for (int c = 0; c < w->a->x.kp + STREAM_CHUNK; c += STREAM_CHUNK) {
             int done = c - STREAM_CHUNK;
-            const unsigned char *tile = w->tiles + done / STREAM_CHUNK % 2 * 4 * TILE_BYTES;
+            const unsigned char *tile = w->tiles[done / STREAM_CHUNK % 2 != 0];
             if (c < w->a->x.kp) stream_chunk(w, j, n, c, ahead);
             for (int s = 0; s < 2 && c; s++)
                 multiply(tile + s * TILE_BYTES, tile + (2 + s) * TILE_BYTES,
                          column_tile(w->a, at, width0, done / 32 + s), width0,
-                         column_tile(w->a, at + TILE, width1, done / 32 + s), width1, 2, n_right);
+                         column_tile(w->a, at + TILE, width1, done / 32 + s), width1, n_right);
         }
         store_sums(w, 0, 0);
-        end_rows(w, j, n);
-        finish_rows(w, j, n, any_wide);
+        finish_rows(w, &w->group[0], j, n, any_wide);
     }
 }
 
 /* ---- block -------------------------------------------------------------------------------------------------- */
 
-static inline __attribute__((always_inline)) void block_sums(work *w, int at, int t, int g, int c, int n_steps,
-                                                             const int n_left, const int n_right)
+/* What is decoded, and later multiplied, at once: up to 32 rows of a group by a chunk of k. */
+typedef struct item {
+    int j, n, parity; /* the group: first row, rows, which of the work's two */
+    int c, n_codes;   /* the chunk */
+    int sub;          /* rows sub .. sub + 31 of the group */
+} item;
+
+static void set_group(const work *w, item *it, int j)
 {
-    const size_t row = (size_t)w->a->tactic->v[MM3__AMX_CHUNK] / 32 * TILE_BYTES;
-    const unsigned char *left = w->tiles + (size_t)t * row;
+    it->j = j;
+    it->n = MM3_MIN(w->a->tactic->v[MM3__AMX_ROWS], w->job->n - j);
+    it->c = it->sub = 0;
+    it->n_codes = MM3_MIN(w->a->tactic->v[MM3__AMX_CHUNK], w->a->x.kp);
+}
+
+/* The item after this: the group's other rows, its next chunk, the next group. False at the end. */
+static bool next_item(const work *w, item *it)
+{
+    it->sub += PAIR_ROWS;
+    if (it->sub < it->n) return true;
+    it->sub = 0;
+    it->c += it->n_codes;
+    it->n_codes = MM3_MIN(w->a->tactic->v[MM3__AMX_CHUNK], w->a->x.kp - it->c);
+    if (it->n_codes > 0) return true;
+    it->parity ^= 1;
+    if (it->j + it->n >= w->job->n) return false;
+    set_group(w, it, it->j + it->n);
+    return true;
+}
+
+/* Decoding of an item in small steps, which are mixed into the products of the item before. */
+typedef struct decoding {
+    int left, r, u, c, per_row; /* units of 64 codes left; row and unit of the next */
+    const uint8_t *codes;       /* of row 0 */
+    const char *ahead;          /* NULL, or the memory of the next group, in the order it lies there */
+    size_t ahead_rows;
+    const uint16_t *exponent;
+    unsigned char *to;
+} decoding;
+
+static decoding begin_decoding(const work *w, const item *it, unsigned char *to)
+{
+    decoding d = { .c = it->c, .per_row = it->n_codes / 64, .to = to };
+    d.left = MM3_MIN(PAIR_ROWS, it->n - it->sub) * d.per_row;
+    d.codes = codes_of(w, it->j + it->sub);
+    d.exponent = w->group[it->parity].exponent + (size_t)it->sub * (size_t)(w->a->x.kp / MM3_MX_BLOCK);
+    if (w->a->tactic->v[MM3__AMX_AHEAD] == MM3__AMX_NEXT)
+        d.ahead = (const char *)codes_of(w, it->j + it->n) + (size_t)it->c * (size_t)it->n +
+                  (size_t)it->sub * (size_t)it->n_codes;
+    d.ahead_rows = w->a->tactic->v[MM3__AMX_AHEAD] == MM3__AMX_ROW16 ? 16 : 0;
+    return d;
+}
+
+static inline __attribute__((always_inline)) void decode_some(work *w, decoding *d, int n)
+{
+    const size_t k = (size_t)w->job->k, n_blocks = (size_t)(w->a->x.kp / MM3_MX_BLOCK);
+    for (int i = 0; i < n && d->left; i++) {
+        const uint8_t *codes = d->codes + (size_t)d->r * k;
+        const size_t row = (size_t)d->per_row * 2 * TILE_BYTES;
+        int c = d->c + d->u * 64;
+        if (d->ahead)
+            _mm_prefetch(d->ahead, _MM_HINT_T1), d->ahead += 64;
+        else
+            _mm_prefetch((const char *)codes + d->ahead_rows * k + c, _MM_HINT_T0);
+        decode_64(w, codes, c, d->exponent + (size_t)d->r * n_blocks,
+                  d->to + (size_t)(d->r / TILE) * row + d->u * 2 * TILE_BYTES + d->r % TILE * 64);
+        if (++d->u == d->per_row) {
+            d->u = 0;
+            d->r++;
+        }
+        d->left--;
+    }
+}
+
+/* Two (or one) groups of columns times an item's decoded rows, while `share` units a step of the next are decoded. */
+static inline __attribute__((always_inline)) void block_sums(work *w, int at, int g, const item *it,
+                                                             const unsigned char *left, decoding *next, int share,
+                                                             const int n_right)
+{
+    const size_t row = (size_t)it->n_codes / 32 * TILE_BYTES;
     const int n = w->job->n_rows, width0 = MM3_MIN(TILE, n - g * TILE);
     const int width1 = n_right == 2 ? MM3_MIN(TILE, n - (g + 1) * TILE) : TILE;
-    const uint16_t *right0 = column_tile(w->a, at + g * TILE, width0, c / 32);
-    const uint16_t *right1 = column_tile(w->a, at + (g + 1) * TILE, width1, c / 32);
-    configure(width0, width1);
-    if (c)
-        load_sums(w, t, g);
+    const uint16_t *right0 = column_tile(w->a, at + g * TILE, width0, it->c / 32);
+    const uint16_t *right1 = column_tile(w->a, at + (g + 1) * TILE, width1, it->c / 32);
+    if (it->c)
+        load_sums(w, it->sub / TILE, g);
     else
         clear_sums();
-    for (int s = 0; s < n_steps; s++)
+    for (int s = 0; s < it->n_codes / 32; s++) {
         multiply(left + s * TILE_BYTES, left + row + s * TILE_BYTES, right0 + (size_t)s * 32 * (size_t)width0, width0,
-                 right1 + (size_t)s * 32 * (size_t)width1, width1, n_left, n_right);
-    store_sums(w, t, g);
+                 right1 + (size_t)s * 32 * (size_t)width1, width1, n_right);
+        decode_some(w, next, share);
+    }
+    store_sums(w, it->sub / TILE, g);
 }
 
 static void block(work *w, int at)
 {
     const mm3__job *job = w->job;
-    const int max_rows = w->a->tactic->v[MM3__AMX_ROWS], chunk = w->a->tactic->v[MM3__AMX_CHUNK];
-    const size_t row = (size_t)chunk / 32 * TILE_BYTES;
-    const int n_groups = ceil_div(job->n_rows, TILE), ahead = w->a->tactic->v[MM3__AMX_AHEAD];
-    bool any_wide = mm3__any_wide(job, &w->a->x);
-    for (int j = 0; j < job->n; j += max_rows) {
-        int n = MM3_MIN(max_rows, job->n - j), n_tiles = ceil_div(n, TILE);
-        begin_rows(w, j, n);
-        for (int c = 0; c < w->a->x.kp; c += chunk) {
-            int n_codes = MM3_MIN(chunk, w->a->x.kp - c);
-            for (int r = 0; r < n; r++)
-                for (int u = 0; u < n_codes; u += 64) {
-                    if (ahead) _mm_prefetch((const char *)codes_of(w, j + r) + c + u + ahead, _MM_HINT_T0);
-                    decode_64(w, j, r, c + u, w->tiles + (size_t)(r / TILE) * row + (size_t)(u / 32) * TILE_BYTES);
-                }
-            memory_is_written();
-            for (int g = 0; g < n_groups; g += 2)
-                for (int t = 0; t < n_tiles; t += 2)
-                    if (t + 1 < n_tiles && g + 1 < n_groups)
-                        block_sums(w, at, t, g, c, n_codes / 32, 2, 2);
-                    else if (t + 1 < n_tiles)
-                        block_sums(w, at, t, g, c, n_codes / 32, 2, 1);
-                    else if (g + 1 < n_groups)
-                        block_sums(w, at, t, g, c, n_codes / 32, 1, 2);
-                    else
-                        block_sums(w, at, t, g, c, n_codes / 32, 1, 1);
+    const int n_pairs = ceil_div(job->n_rows, 2 * TILE), last_width = (job->n_rows - 1) % TILE + 1;
+    bool any_wide = mm3__any_wide(job, &w->a->x), more = true;
+    item it = { 0 };
+    decoding d;
+    int turn = 0;
+    set_group(w, &it, 0);
+    begin_rows(w, &w->group[0], it.j, it.n);
+    d = begin_decoding(w, &it, w->tiles[0]);
+    decode_some(w, &d, d.left);
+    while (more) {
+        item now = it;
+        int share;
+        more = next_item(w, &it);
+        if (more && it.parity != now.parity) begin_rows(w, &w->group[it.parity], it.j, it.n);
+        if (more) d = begin_decoding(w, &it, w->tiles[turn ^ 1]);
+        share = ceil_div(d.left, n_pairs * (now.n_codes / 32));
+        memory_is_written();
+        for (int p = 0; p < n_pairs; p++) {
+            bool two = (2 * p + 1) * TILE < job->n_rows;
+            if (p == 0) configure(TILE, n_pairs == 1 ? last_width : TILE);
+            if (p == n_pairs - 1 && p > 0) configure(two ? TILE : last_width, two ? last_width : TILE);
+            if (two)
+                block_sums(w, at, 2 * p, &now, w->tiles[turn], &d, share, 2);
+            else
+                block_sums(w, at, 2 * p, &now, w->tiles[turn], &d, share, 1);
         }
-        end_rows(w, j, n);
-        finish_rows(w, j, n, any_wide);
+        decode_some(w, &d, d.left);
+        if (!more || it.parity != now.parity) finish_rows(w, &w->group[now.parity], now.j, now.n, any_wide);
+        turn ^= 1;
     }
 }
 
 void mm3__amx_run(const mm3__job *job, void *user)
 {
     const mm3__amx *a = user;
-    int at = job->pair ? (int)(job->pair - a->pair) : 0, ahead = a->tactic->v[MM3__AMX_AHEAD];
-    work w = { .job = job, .a = a, .decoder = mm3__decoder_load(), .tiles = a->own };
-    w.exponent = (uint16_t *)(a->own + tile_bytes(a->tactic));
-    w.sums = a->own + tile_bytes(a->tactic) + exponent_bytes(job->k);
+    unsigned char *own = a->own;
+    int at = job->pair ? (int)(job->pair - a->pair) : 0;
+    bool ahead = a->tactic->v[MM3__AMX_AHEAD] != MM3__AMX_NONE;
+    work w = { .job = job, .a = a, .decoder = mm3__decoder_load() };
+    for (int i = 0; i < 2; i++, own += tile_bytes(a->tactic)) w.tiles[i] = own;
+    for (int i = 0; i < 2; i++, own += exponent_bytes(job->k)) w.group[i].exponent = (uint16_t *)own;
+    w.sums = own;
     if (job->n_rows <= TILE)
         stream(&w, at, ahead, 1);
     else if (job->n_rows <= 2 * TILE)

@@ -4,8 +4,10 @@
 
 #include "kernels/cpu/mx_avx512.h"
 
-enum { MM3__AMX_ROWS, MM3__AMX_CHUNK, MM3__AMX_AHEAD }; /* of a tactic's v */
-enum { MM3__AMX_TACTICS = 3 };
+/* Of a tactic's v: weight rows of a group, codes of a chunk, and which memory is asked for ahead. */
+enum { MM3__AMX_ROWS, MM3__AMX_CHUNK, MM3__AMX_AHEAD };
+enum { MM3__AMX_NONE, MM3__AMX_NEXT, MM3__AMX_ROW16 };
+enum { MM3__AMX_TACTICS = 4 };
 extern const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS];
 
 const char *mm3__amx_refuses(const mm3_device_info *device, int type);
