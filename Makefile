@@ -9,7 +9,7 @@ DESTDIR ?=
 OPT     ?= -O3
 SAN     ?=
 VERSION := $(shell sed -n 's/^\#define MM3_VERSION "\(.*\)"/\1/p' include/mm3.h)
-ARCH    := $(shell $(CC) -dumpmachine | cut -d- -f1)
+ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 PKGS := jansson libpcre2-8 libutf8proc
 WARN := -std=c17 -Wall -Wextra -Wpedantic -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
@@ -23,11 +23,11 @@ ALL_LIBS   = $(SAN) -pthread $(shell pkg-config --libs $(PKGS)) -lm $(LDFLAGS)
 ISA_avx2   := -mavx2 -mfma -mf16c -mbmi2
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512bf16 -mavx512vbmi -mprefer-vector-width=512
 ISA_amx    := $(ISA_avx512) -mamx-tile -mamx-bf16
-isa = $(if $(filter %_avx2.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))
+isa = $(if $(filter %_avx2.c %256.c,$1),$(ISA_avx2))$(if $(filter %_avx512.c %512.c,$1),$(ISA_avx512))$(if $(filter %_amx.c,$1),$(ISA_amx))
 
 LIB_SRC := $(wildcard $(addprefix src/,$(addsuffix /*.c,base mx device comm ops kernels kernels/cpu tune model text forward engine bench)))
 ifneq ($(ARCH),x86_64)
-LIB_SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c,$(LIB_SRC))
+LIB_SRC := $(filter-out %_avx2.c %_avx512.c %_amx.c %256.c %512.c,$(LIB_SRC))
 endif
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
@@ -79,6 +79,8 @@ test: deps
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
 	@BUILD=$(BUILD) tests/run
 
+# Made anew each time: it holds the PREFIX.
+.PHONY: $(BUILD)/mm3.pc
 $(BUILD)/mm3.pc: mm3.pc.in include/mm3.h
 	@mkdir -p $(@D)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
@@ -91,6 +93,7 @@ install: all $(BUILD)/libmm3.so.$(VERSION) $(BUILD)/mm3.pc
 	ln -sf libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmm3.so.0
 	ln -sf libmm3.so.0 $(DESTDIR)$(PREFIX)/lib/libmm3.so
 	install -D -m 644 $(BUILD)/mm3.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc
+	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true # so that programs find the library; root's business alone
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/mm3 $(DESTDIR)$(PREFIX)/include/mm3.h $(DESTDIR)$(PREFIX)/lib/libmm3.* \

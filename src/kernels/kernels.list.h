@@ -4,12 +4,26 @@
 KERNEL(embed, cpu, native)
 KERNEL(rope_angles, cpu, native)
 KERNEL(add_rmsnorm, cpu, native)
+#if defined(__x86_64__)
+KERNEL(add_rmsnorm, cpu, avx2)
+KERNEL(add_rmsnorm, cpu, avx512)
+#endif
 KERNEL(quantize, cpu, native)
+#if defined(__x86_64__)
+KERNEL(quantize, cpu, avx2)
+KERNEL(quantize, cpu, avx512)
+#endif
 KERNEL(add_rmsnorm_quantize, cpu, split)
+#if defined(__x86_64__)
+KERNEL(add_rmsnorm_quantize, cpu, avx2)
+KERNEL(add_rmsnorm_quantize, cpu, avx512)
+#endif
 KERNEL(linear, cpu, native)
 #if defined(__x86_64__)
 KERNEL(linear, cpu, avx512)
 KERNEL(linear, cpu, amx)
+KERNEL(linear, cpu, fma256)
+KERNEL(linear, cpu, fma512)
 #endif
 KERNEL(qk_norm_rope, cpu, native)
 #if defined(__x86_64__)
@@ -27,7 +41,15 @@ KERNEL(attention, cpu, avx2)
 KERNEL(attention, cpu, avx512)
 #endif
 KERNEL(swiglu, cpu, native)
+#if defined(__x86_64__)
+KERNEL(swiglu, cpu, avx2)
+KERNEL(swiglu, cpu, avx512)
+#endif
 KERNEL(swiglu_quantize, cpu, split)
+#if defined(__x86_64__)
+KERNEL(swiglu_quantize, cpu, avx2)
+KERNEL(swiglu_quantize, cpu, avx512)
+#endif
 KERNEL(router, cpu, native)
 KERNEL(moe_linear, cpu, native)
 #if defined(__x86_64__)

@@ -375,9 +375,8 @@ static void time_text(const mm3_decision *d, char *text, size_t n)
         snprintf(text, n, "%s", word[d->how]);
 }
 
-mm3_status mm3_plan_diff(const mm3_plan *a, const mm3_plan *b, char **text)
+static void diff_decisions(const mm3_plan *a, const mm3_plan *b, mm3_buf *out)
 {
-    mm3_buf out = { 0 };
     for (int i = 0, j = 0; i < a->n || j < b->n;) {
         const mm3_decision *x = i < a->n ? &a->decision[i] : NULL, *y = j < b->n ? &b->decision[j] : NULL;
         int c = !x ? 1 : !y ? -1 : compare_keys(x->key, y->key);
@@ -385,13 +384,40 @@ mm3_status mm3_plan_diff(const mm3_plan *a, const mm3_plan *b, char **text)
         if (x) time_text(x, t, sizeof t);
         if (y) time_text(y, u, sizeof u);
         if (c < 0)
-            mm3_buf_printf(&out, "< %s | %s | %s\n", x->key, x->choice, t);
+            mm3_buf_printf(out, "< %s | %s | %s\n", x->key, x->choice, t);
         else if (c > 0)
-            mm3_buf_printf(&out, "> %s | %s | %s\n", y->key, y->choice, u);
+            mm3_buf_printf(out, "> %s | %s | %s\n", y->key, y->choice, u);
         else if (strcmp(x->choice, y->choice) != 0)
-            mm3_buf_printf(&out, "! %s | %s, %s | %s, %s\n", x->key, x->choice, t, y->choice, u);
+            mm3_buf_printf(out, "! %s | %s, %s | %s, %s\n", x->key, x->choice, t, y->choice, u);
         i += c <= 0;
         j += c >= 0;
     }
+}
+
+/* The newest verdict on a step; NULL if there is none. */
+static const mm3_step_verdict *newest(const mm3_plan *plan, const char *step)
+{
+    const mm3_step_verdict *v = NULL;
+    for (int i = 0; i < plan->n_steps; i++)
+        if (strcmp(plan->step[i].step, step) == 0) v = &plan->step[i];
+    return v;
+}
+
+/* Of steps that both know: their hashes tell only that something under them differs, which was said above. */
+static void diff_steps(const mm3_plan *a, const mm3_plan *b, mm3_buf *out)
+{
+    for (int i = 0; i < a->n_steps; i++) {
+        const mm3_step_verdict *x = &a->step[i], *y = newest(b, x->step);
+        if (x != newest(a, x->step) || !y || x->winners == y->winners) continue;
+        mm3_buf_printf(out, "! step %s | %s, %.4g of native | %s, %.4g of native\n", x->step,
+                       x->winners ? "winners" : "natives", x->ratio, y->winners ? "winners" : "natives", y->ratio);
+    }
+}
+
+mm3_status mm3_plan_diff(const mm3_plan *a, const mm3_plan *b, char **text)
+{
+    mm3_buf out = { 0 };
+    diff_decisions(a, b, &out);
+    diff_steps(a, b, &out);
     return mm3_buf_take(&out, text, NULL);
 }

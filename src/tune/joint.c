@@ -79,7 +79,8 @@ mm3_status mm3_tuner_joint(mm3_tuner *t, const char *step, const mm3_stage *stag
     v.timed = mm3__budget_left(t, false) > 0;
     if (v.timed) {
         rules.margin = 0; /* the interval alone: any sure gain counts */
-        rules.limit_s = MM3_MIN(2 * t->options.stage_s, mm3__budget_left(t, false));
+        rules.enough_s = 2 * t->options.stage_s;
+        rules.limit_s = mm3__budget_left(t, false);
         replay(&j, NATIVES);
         j.is_short = replay(&j, NATIVES) < 1e-3;
         MM3_TRY(mm3_race(N_ARMS, measure, &j, &rules, racer, &winner, &decided));

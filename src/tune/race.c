@@ -3,7 +3,7 @@
  * All comparisons are of two competitors within the same rounds: r = time of a / time of b, round by round, so that
  * what slows a whole round cancels; the order within a round alternates, so that a drift does. "a beats b" is said only
  * when of  3 rounds or more, every r is below 1/drop              (a gap that needs no statistics) of  5 rounds or
- * more, every r is below 0.9 of 10 rounds or more, the upper end of the interval of the median of r is below 1 - margin
+ * more, every r is below 0.8 of 10 rounds or more, the upper end of the interval of the median of r is below 1 - margin
  * and "a does not beat b" when the interval's lower end is above it, or all of 5 are above 1. The interval is the one
  * between order statistics that holds the median with 99.8 % whatever the distribution: an outlier counts as one round.
  */
@@ -91,7 +91,7 @@ static answer beats(const race *r, int a, int b)
     double threshold = 1 - r->rules->margin;
     if (n < MIN_ROUNDS) return UNSURE;
     if (r->work[n - 1] < 1 / r->rules->drop) return YES;
-    if (n >= FEW && r->work[n - 1] < 0.9) return YES;
+    if (n >= FEW && r->work[n - 1] < 0.8) return YES;
     if (n >= FEW && r->work[0] > 1) return NO;
     if (n < ENOUGH) return UNSURE;
     j = order_statistic(n);
@@ -245,7 +245,7 @@ mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, const mm3_race
     for (int i = 0; i < n; i++) r.live[i] = true;
     while (n_rounds < r.max_rounds && n_live(&r) > 0) {
         double now = rules->now ? rules->now(user) : mm3_now_s();
-        if (now - start > rules->limit_s) break;
+        if (now - start > rules->limit_s || (n_rounds >= MIN_ROUNDS && now - start > rules->enough_s)) break;
         run_round(&r, n_rounds++, measure, user);
         if (n_rounds >= 2 && holder_of(&r) >= 0) drop(&r);
         if (n_rounds >= MIN_ROUNDS && holder_of(&r) >= 0 && settle(&r)) break;

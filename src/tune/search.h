@@ -14,14 +14,15 @@ enum { MM3_TUNE_POLICY = 1 };
 typedef struct mm3_race_rules {
     int n_workloads; /* a round's ratio is the mean over these */
     int max_rounds;
-    double margin;  /* a challenger must be faster by more than this part: 0.02 */
-    double drop;    /* twice this far behind at once is out: 1.5 */
-    double limit_s; /* no round begins after this many seconds of now() */
-    double (*now)(void *user);
+    double margin;             /* a challenger must be faster by more than this part: 0.02 */
+    double drop;               /* twice this far behind at once is out: 1.5 */
+    double enough_s;           /* after this many seconds of now() what three rounds and more can say is enough */
+    double limit_s;            /* after this many no round begins */
+    double (*now)(void *user); /* NULL: mm3_now_s */
 } mm3_race_rules;
-#define MM3_RACE_RULES              \
-    {                               \
-        1, 60, 0.02, 1.5, 1e9, NULL \
+#define MM3_RACE_RULES                   \
+    {                                    \
+        1, 60, 0.02, 1.5, 1e9, 1e9, NULL \
     }
 
 /* Seconds of one round of competitor i on a workload; negative: it failed and is out. */

@@ -3,6 +3,9 @@
 
 #include "tune/tuner.h"
 
+enum { PARTS = 50 };
+static const double LEAST_S = 0.05; /* of timing, for a stage */
+
 static int count_in(const mm3__entrant *entrant, int n)
 {
     int n_in = 0;
@@ -52,7 +55,9 @@ static mm3_status race(mm3_tuner *t, mm3__bench *bench, mm3__entrant *entrant, i
     *winner = first_in(entrant, n);
     if (n_in < 1) goto done;
     rules.n_workloads = mm3__bench_workloads(bench);
-    rules.limit_s = MM3_MIN(t->options.stage_s, mm3__budget_left(t, true));
+    /* A part of what is left: however many stages follow, some is left for each. */
+    rules.limit_s = mm3__budget_left(t, true);
+    rules.enough_s = MM3_MIN(t->options.stage_s, MM3_MAX(rules.limit_s / PARTS, LEAST_S));
     MM3_GOTO(mm3_race(n_in, measure, &f, &rules, racer, &first, decided));
     for (int i = 0; i < n_in; i++) entrant[of[i]].result = racer[i];
     *winner = of[first];

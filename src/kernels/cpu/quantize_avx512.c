@@ -1,0 +1,5 @@
+/* quantize, avx512: the shared body, compiled for it. */
+#include "kernels/cpu/quantize_body.h"
+#include "kernels/cpu/variant.h"
+
+MM3__VARIANT(quantize, MM3_OP_QUANTIZE, avx512, MM3_CPU_AVX512)

@@ -1,0 +1,5 @@
+/* swiglu, avx2: the shared body, compiled for it. */
+#include "kernels/cpu/swiglu_body.h"
+#include "kernels/cpu/variant.h"
+
+MM3__VARIANT(swiglu, MM3_OP_SWIGLU, avx2, MM3_CPU_AVX2)
