@@ -6,6 +6,7 @@ unset MM3_MODEL
 model=models/tiny-m3
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+export XDG_CACHE_HOME=$tmp/cache # no decisions of other runs, none left behind
 n_ok=0 n_not_ok=0
 ok() {
     n_ok=$((n_ok + 1))
