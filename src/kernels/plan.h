@@ -154,7 +154,7 @@ typedef struct mm3_binding {
     const mm3_device_info *device; /* for round_up and pinned parts */
     mm3_kernels_of_fn *kernels_of; /* NULL: mm3_kernels_of */
     bool deterministic;            /* decisions have keys without m */
-    bool round_up;                 /* no decision at this m: the one at the next larger m that accepts it */
+    bool round_up; /* no decision at this m: the one at the next larger m that accepts it; if none, the list's first */
 } mm3_binding;
 /* The pin, else the plan's decision; for a chain that has a pinned part: its split form.
  *   user    const mm3_binding *

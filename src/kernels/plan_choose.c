@@ -107,6 +107,14 @@ bool mm3_part_is_pinned(const mm3_pins *pins, mm3_op_id op, const void *contract
     return false;
 }
 
+static void choose_first(const mm3_binding *b, mm3_op_id op, mm3_choice *choice)
+{
+    const mm3_kernel *k[MM3_MAX_CANDIDATES];
+    mm3_kernels_of_fn *kernels_of = b->kernels_of ? b->kernels_of : mm3_kernels_of;
+    kernels_of(op, b->device->kind, k, MM3_MAX_CANDIDATES);
+    *choice = (mm3_choice){ k[0], &k[0]->tactics[0] };
+}
+
 static bool find_split(const mm3_binding *b, mm3_op_id op, mm3_choice *choice)
 {
     const mm3_kernel *k[MM3_MAX_CANDIDATES];
@@ -138,19 +146,28 @@ static bool same_but_m(const char *a, const char *b, int64_t *m)
     return mm3_parse_int(digits, 1, INT64_MAX, m);
 }
 
-static const mm3_decision *find_larger(const mm3_binding *b, const char *key, const void *contract)
+/* Of decisions at larger m, the next whose candidate accepts this m; where none does, the first of the list, which
+ * accepts everything. False where there is no larger one. */
+static bool choose_larger(const mm3_binding *b, mm3_op_id op, const char *key, const void *contract, mm3_choice *choice)
 {
     const mm3_decision *best = NULL;
     int64_t m, n, best_m = INT64_MAX;
-    if (!same_but_m(key, key, &m)) return NULL;
+    bool found = false;
+    if (!same_but_m(key, key, &m)) return false;
     for (int i = 0; i < b->plan->n; i++) {
         const mm3_decision *d = &b->plan->decision[i];
-        if (!d->kernel || !same_but_m(d->key, key, &n) || n < m || n >= best_m) continue;
+        if (!d->kernel || !same_but_m(d->key, key, &n) || n < m) continue;
+        found = true;
+        if (n >= best_m) continue;
         if (d->kernel->refuses && d->kernel->refuses(b->device, contract, d->tactic)) continue;
         best = d;
         best_m = n;
     }
-    return best;
+    if (best)
+        *choice = (mm3_choice){ best->kernel, best->tactic };
+    else if (found)
+        choose_first(b, op, choice);
+    return found;
 }
 
 mm3_status mm3_choose_planned(void *user, mm3_op_id op, const void *contract, mm3_choice *choice)
@@ -162,10 +179,7 @@ mm3_status mm3_choose_planned(void *user, mm3_op_id op, const void *contract, mm
     if (mm3_part_is_pinned(b->pins, op, contract, part, sizeof part) && find_split(b, op, choice)) return MM3_OK;
     mm3_plan_key(op, contract, b->deterministic, key, sizeof key);
     d = mm3_plan_find(b->plan, key);
-    if (b->round_up && (!d || !d->kernel)) {
-        const mm3_decision *larger = find_larger(b, key, contract);
-        d = larger ? larger : d;
-    }
+    if (b->round_up && (!d || !d->kernel) && choose_larger(b, op, key, contract, choice)) return MM3_OK;
     MM3_CHECK(d, MM3_ERR_UNSUPPORTED, "the plan has no decision for '%s': tune for it, or pin it", key);
     MM3_CHECK(d->kernel, MM3_ERR_UNSUPPORTED,
               "the plan's decision for '%s' is stale: this mm3 has no %s of source %s: tune again", key, d->choice,
