@@ -10,7 +10,7 @@
 #include "forward/forward.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
-#include "tune/search.h"
+#include "tune/tune.h"
 
 /* Seconds of each part of start-up; parts that do not exist yet stay zero. */
 typedef struct mm3_ledger {
@@ -52,7 +52,7 @@ struct mm3_engine {
     mm3_binding binding;
     mm3_decode_graph *graph; /* owned: [n_graphs], rows ascending */
     int n_graphs;
-    void *graph_scratch; /* owned: shared, since one graph runs at a time */
+    void *graph_scratch;                                  /* owned: shared, since one graph runs at a time */
     _Atomic long n_replays, n_padded_rows, n_eager_steps; /* written by the scheduler, read by anyone */
 
     /* The scheduler thread alone touches the device, the step block, slots and pages. */

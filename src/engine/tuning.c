@@ -11,7 +11,6 @@ enum { MAX_SHAPES = 64, N_DRAWS = 4 };
 static const int default_shapes[] = { 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
 static const int default_prefill[] = { 64, 256, 1024, 4096 };
 static const int contexts[] = { 1024, 8192, 32768 };
-#define WORKLOAD "ctx 1k,8k,32k routing uniform"
 
 /* One step that will be run: its shape, and the stages it consists of. */
 typedef struct planned_step {
@@ -79,8 +78,6 @@ static mm3_status check_word(const char *name, const char *value, const char *co
 
 static bool is(const char *value, const char *word) { return value && strcmp(value, word) == 0; }
 
-/* Tuning applies when nothing here speaks against it. The model is MiniMax-M3 and in one pipeline stage: mm3 knows no
- * other. */
 static mm3_status find_gate(tuning *t)
 {
     static const char *const tune_words[] = { "auto", "force", "off" }, *const graph_words[] = { "on", "off" };
@@ -88,12 +85,7 @@ static mm3_status find_gate(tuning *t)
     MM3_TRY(check_word("tune", o->tune, tune_words, 3));
     MM3_TRY(check_word("graphs", o->graphs, graph_words, 2));
     MM3_CHECK(o->tune_budget_s >= 0, MM3_ERR_ARG, "tune_budget_s %g: it can't be negative", o->tune_budget_s);
-    if (is(o->graphs, "off"))
-        t->e->gate = "graphs are off";
-    else if (o->plan)
-        t->e->gate = "a plan file is given";
-    else if (is(o->tune, "off"))
-        t->e->gate = "tuning is off";
+    t->e->gate = mm3_tune_gate(o->tune, o->graphs, o->plan);
     MM3_CHECK(!(o->plan && is(o->graphs, "off")), MM3_ERR_ARG, "a plan needs graphs: leave out graphs off");
     MM3_CHECK(!(o->plan && o->tune && !is(o->tune, "auto")), MM3_ERR_ARG,
               "plan and tune '%s' contradict each other: with a plan file nothing is tuned", o->tune);
@@ -144,31 +136,12 @@ static mm3_status collect_all(tuning *t)
     return MM3_OK;
 }
 
-/* Pins are the user's word, but equal bits alone and in a batch need kernels whose rows are independent, and the same
- * one at every m. */
+/* Pins are the user's word, but equal bits alone and in a batch need more. */
 static mm3_status check_pins(const tuning *t)
 {
-    char key[MM3_MAX_KEY_TEXT], other[MM3_MAX_KEY_TEXT];
-    void *pins = t->e->pins;
     for (int i = 0; i < t->n_steps; i++)
-        for (int j = 0; j < t->step[i].n_stages; j++) {
-            const mm3_stage *s = &t->step[i].stages[j];
-            mm3_choice choice, first = { 0 };
-            MM3_TRY(mm3_choose_native(pins, s->op, s->contract[0], &choice));
-            MM3_CHECK(choice.tactic->row_invariant, MM3_ERR_ARG,
-                      "deterministic: %s/%s is pinned for '%s', and its rows depend on each other", choice.kernel->name,
-                      choice.tactic->name, s->key);
-            mm3_plan_key(s->op, s->contract[0], true, key, sizeof key);
-            for (int k = 0; k < t->step[0].n_stages; k++) {
-                const mm3_stage *f = &t->step[0].stages[k];
-                mm3_plan_key(f->op, f->contract[0], true, other, sizeof other);
-                if (strcmp(key, other) == 0) MM3_TRY(mm3_choose_native(pins, f->op, f->contract[0], &first));
-            }
-            MM3_CHECK(!first.kernel || (first.kernel == choice.kernel && first.tactic == choice.tactic), MM3_ERR_ARG,
-                      "deterministic needs one kernel for every m, and the pins bind '%s' otherwise than its like: pin "
-                      "without m",
-                      s->key);
-        }
+        MM3_TRY(mm3_pins_check_deterministic(t->e->pins, t->step[i].stages, t->step[i].n_stages, t->step[0].stages,
+                                             t->step[0].n_stages));
     return MM3_OK;
 }
 
@@ -511,7 +484,7 @@ static mm3_status open_tuner(tuning *t)
     *o = (mm3_tune_options)MM3_TUNE_OPTIONS_INIT;
     o->pins = e->pins;
     o->cache_dir = t->options->plan_cache;
-    o->workload = WORKLOAD;
+    o->workload = MM3_TUNE_WORKLOAD;
     o->force = is(t->options->tune, "force");
     o->deterministic = t->options->deterministic;
     if (t->options->tune_budget_s > 0) o->budget_s = t->options->tune_budget_s;
@@ -527,7 +500,7 @@ static mm3_status read_plan(tuning *t)
 {
     mm3_engine *e = t->e;
     const mm3_device_info *info = mm3_device_info_of(e->device);
-    MM3_TRY(mm3_plan_load_strict(&e->plan, t->options->plan, info, WORKLOAD, NULL));
+    MM3_TRY(mm3_plan_load_strict(&e->plan, t->options->plan, info, MM3_TUNE_WORKLOAD, NULL));
     e->binding =
         (mm3_binding){ .plan = e->plan, .pins = e->pins, .device = info, .deterministic = t->options->deterministic };
     for (int i = 0; i < t->n_steps; i++) {

@@ -167,6 +167,11 @@ bool mm3_part_is_pinned(const mm3_pins *pins, mm3_op_id op, const void *contract
 /* Every stage has a decision that can be bound.
  * errors  MM3_ERR_UNSUPPORTED names the first key that has none */
 MM3_MUST_USE mm3_status mm3_plan_require(const mm3_binding *binding, const mm3_stage *stages, int n);
+/* Whether equal bits alone and in a batch can be promised with these pins: what is pinned has independent rows, and
+ * stages that differ from one of `like` in m alone are pinned as it is.
+ * errors  MM3_ERR_ARG names the stage */
+MM3_MUST_USE mm3_status mm3_pins_check_deterministic(const mm3_pins *pins, const mm3_stage *stages, int n,
+                                                     const mm3_stage *like, int n_like);
 /* Hash of what the stages are bound to, in order: what a step's verdict is of. */
 MM3_MUST_USE mm3_status mm3_binding_hash(const mm3_binding *binding, const mm3_stage *stages, int n, char hash[9]);
 

@@ -199,6 +199,38 @@ mm3_status mm3_plan_require(const mm3_binding *binding, const mm3_stage *stages,
     return MM3_OK;
 }
 
+/* Both pinned to the same, or neither. */
+static bool pinned_alike(const mm3_pins *pins, const mm3_stage *a, const mm3_stage *b)
+{
+    mm3_choice x = { 0 }, y = { 0 };
+    bool p = is_pinned(pins, a->op, a->contract[0], &x), q = is_pinned(pins, b->op, b->contract[0], &y);
+    return p == q && x.kernel == y.kernel && x.tactic == y.tactic;
+}
+
+mm3_status mm3_pins_check_deterministic(const mm3_pins *pins, const mm3_stage *stages, int n, const mm3_stage *like,
+                                        int n_like)
+{
+    for (int i = 0; i < n; i++) {
+        const mm3_stage *s = &stages[i];
+        char key[MM3_MAX_KEY_TEXT], other[MM3_MAX_KEY_TEXT];
+        mm3_choice pin;
+        mm3_plan_key(s->op, s->contract[0], true, key, sizeof key);
+        if (is_pinned(pins, s->op, s->contract[0], &pin))
+            MM3_CHECK(pin.tactic->row_invariant, MM3_ERR_ARG,
+                      "deterministic: '%s' is pinned to %s/%s, whose rows depend on each other: pin another", s->key,
+                      pin.kernel->name, pin.tactic->name);
+        for (int j = 0; j < n_like; j++) {
+            mm3_plan_key(like[j].op, like[j].contract[0], true, other, sizeof other);
+            MM3_CHECK(
+                strcmp(key, other) != 0 || pinned_alike(pins, s, &like[j]), MM3_ERR_ARG,
+                "deterministic needs one kernel for every m, and '%s' and '%s' are pinned differently: pin without "
+                "m",
+                s->key, like[j].key);
+        }
+    }
+    return MM3_OK;
+}
+
 mm3_status mm3_binding_hash(const mm3_binding *binding, const mm3_stage *stages, int n, char hash[9])
 {
     mm3_binding b = *binding;

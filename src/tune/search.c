@@ -6,6 +6,14 @@
 
 static const double JOINT_SHARE = 0.2; /* of the budget, kept for joint checks */
 
+const char *mm3_tune_gate(const char *tune, const char *graphs, const char *plan)
+{
+    if (graphs && strcmp(graphs, "off") == 0) return "graphs are off";
+    if (plan) return "a plan file is given";
+    if (tune && strcmp(tune, "off") == 0) return "tuning is off";
+    return NULL;
+}
+
 void mm3__warn(mm3_tuner *t, const char *fmt, ...)
 {
     char text[1024];

@@ -8,6 +8,8 @@
 
 /* How it is measured and decided: plans made under another number are misses. */
 enum { MM3_TUNE_POLICY = 1 };
+/* What the engine's states are: contexts for what reads the KV cache, draws for what reads experts. */
+#define MM3_TUNE_WORKLOAD "ctx 1k,8k,32k routing uniform"
 
 /* ---- race.c: deciding from repeated measurements; no kernel in sight ------------------------------------------ */
 
@@ -45,6 +47,10 @@ MM3_MUST_USE mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, c
 
 /* ---- the tuner ----------------------------------------------------------------------------------------------------
  */
+
+/* Why nothing is tuned with these options of an engine (mm3.h); NULL: tuning applies. The model is MiniMax-M3 and in
+ * one pipeline stage: mm3 knows no other. */
+const char *mm3_tune_gate(const char *tune, const char *graphs, const char *plan);
 
 typedef struct mm3_tune_options {
     const mm3_pins *pins;          /* borrowed, or NULL */

@@ -6,6 +6,7 @@
 #define MM3_TUNE_H
 
 #include "kernels/kernels.h"
+#include "tune/search.h"
 
 /* ---- shapes and fills: what a case is made from ---------------------------------------------------------- */
 
