@@ -59,7 +59,9 @@ typedef enum mm3_numerics {
     MM3_NUMERICS_W8A16     /* rows stay FP32 */
 } mm3_numerics;
 
-/* Called while stages are tuned: before (`best` NULL) and after each. Return false to cancel the opening. */
+/* Called while stages are tuned: before (`best` NULL) and after each, and before a whole step is compared (`key` is
+ * "step m=8"). Nothing is called for what is known already. Return false to cancel the opening: what was decided so far
+ * is kept. */
 typedef bool mm3_on_tune(void *user, int i_stage, int n_stages, const char *key, const char *best);
 
 typedef struct mm3_options {
@@ -95,7 +97,9 @@ typedef struct mm3_options {
 MM3_API MM3_MUST_USE mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options);
 /* NULL-safe; waits for the device; sessions must be closed before. Sets *engine to NULL. */
 MM3_API void mm3_engine_close(mm3_engine **engine);
-/* What was loaded, as JSON: model summary, numerics, device, memory, start-up ledger ("startup"). */
+/* What was loaded, as JSON: model summary, numerics, device, memory, start-up ledger ("startup"), what the tuner did
+ * ("tuning": "gate" is why it did nothing, or null), which graph each shape kept ("graphs"), and what was run since
+ * ("counters"). */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_info(mm3_engine *engine, char **json);
 /* The decisions as text, one a line, with what else was tried under each (docs/tuning.md). "" where nothing is tuned.
  */

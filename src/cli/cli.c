@@ -13,21 +13,29 @@
 /* ---- errors and output ----------------------------------------------------------------------------------- */
 
 /* File names and arguments may hold line ends and control characters; an error stays one line. */
-static void print_error(const char *fmt, va_list args)
+static void print_line(const char *what, const char *fmt, va_list args)
 {
     char text[2048];
     vsnprintf(text, sizeof text, fmt, args);
     for (char *s = text; *s; s++)
         if ((unsigned char)*s < 0x20 || *s == 0x7F) *s = ' ';
     fflush(stdout); /* what was printed before comes first where both go to one place */
-    fprintf(stderr, "mm3: %s\n", text);
+    fprintf(stderr, "mm3: %s%s\n", what, text);
+}
+
+void cli_warn(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    print_line("warning: ", fmt, args);
+    va_end(args);
 }
 
 int cli_usage(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    print_error(fmt, args);
+    print_line("", fmt, args);
     va_end(args);
     return CLI_USAGE;
 }
@@ -36,7 +44,7 @@ int cli_error(const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    print_error(fmt, args);
+    print_line("", fmt, args);
     va_end(args);
     return CLI_FAILED;
 }
@@ -112,39 +120,52 @@ const char *cli_model_dir(const char *given)
     return NULL;
 }
 
-/* Where decisions are kept: --plan-cache, else $XDG_CACHE_HOME/mm3, else ~/.cache/mm3; nowhere for "off" or without
- * a home. */
-static bool set_plan_cache(cli_engine *engine)
+bool cli_find_plan_cache(cli_engine *engine)
 {
     const char *given = engine->plan_cache, *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
     if (given) {
         engine->options.plan_cache = strcmp(given, "off") == 0 ? NULL : given;
-        return true;
+        return *given || cli_usage("--plan-cache names no folder: give one, or off") == CLI_DONE;
     }
     if (base && *base)
-        engine->plan_cache_dir = mm3_path_join(base, "mm3");
+        n = snprintf(engine->plan_cache_dir, sizeof engine->plan_cache_dir, "%s/mm3", base);
     else if (home && *home)
-        engine->plan_cache_dir = mm3_path_join(home, ".cache/mm3");
+        n = snprintf(engine->plan_cache_dir, sizeof engine->plan_cache_dir, "%s/.cache/mm3", home);
     else
         return true;
     engine->options.plan_cache = engine->plan_cache_dir;
-    if (!engine->plan_cache_dir) cli_error("out of memory");
-    return engine->plan_cache_dir != NULL;
+    if ((size_t)n >= sizeof engine->plan_cache_dir)
+        cli_usage("$XDG_CACHE_HOME or $HOME is longer than %zu bytes: give --plan-cache DIR or off",
+                  sizeof engine->plan_cache_dir - 12);
+    return (size_t)n < sizeof engine->plan_cache_dir;
 }
 
 int cli_open_engine(mm3_engine **out, cli_engine *engine)
 {
     mm3_status st;
+    json_t *info;
+    bool interrupted;
     *out = NULL;
-    if (!set_plan_cache(engine)) return CLI_FAILED;
+    if (!cli_find_plan_cache(engine)) return CLI_USAGE;
     engine->options.model_dir = cli_model_dir(engine->options.model_dir);
     if (!engine->options.model_dir) return CLI_USAGE;
     if (!cli_model_has(engine->options.model_dir, "config.json"))
         return cli_error("%s has no config.json: give -m the folder of a checkpoint", engine->options.model_dir);
+    cli_progress_begin(&engine->progress, engine->options.tune_budget_s);
+    engine->options.on_tune = cli_on_tune;
+    engine->options.on_tune_user = &engine->progress;
     st = mm3_engine_open(out, &engine->options);
-    mm3_free(engine->plan_cache_dir);
-    engine->plan_cache_dir = NULL;
-    return st == MM3_OK ? CLI_GO : cli_failed();
+    interrupted = cli_progress_end(&engine->progress);
+    if (st != MM3_OK) {
+        cli_failed();
+        return interrupted ? CLI_INTERRUPTED : CLI_FAILED;
+    }
+    if ((info = cli_engine_info(*out))) cli_print_warnings(info);
+    json_decref(info);
+    if (info && !interrupted) return CLI_GO;
+    mm3_engine_close(out);
+    return interrupted ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
 /* ---- input ------------------------------------------------------------------------------------------------- */

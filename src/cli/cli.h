@@ -46,16 +46,24 @@ typedef struct cli_option {
     double low, high;
 } cli_option;
 
+/* What is shown while an engine is tuned (progress.c). */
+typedef struct cli_progress {
+    bool shows, drawn;
+    double budget_s, start, drawn_at; /* start 0: nothing had to be tuned so far */
+    char best[64];                    /* the last choice */
+} cli_progress;
+
 /* The options of every command that opens an engine; start from CLI_ENGINE_INIT. */
 typedef struct cli_engine {
     mm3_options options;
-    const char *numerics;   /* as given, or NULL */
-    const char *plan_cache; /* as given, or NULL */
-    char *plan_cache_dir;   /* owned: where it is by default */
+    const char *numerics;      /* as given, or NULL */
+    const char *plan_cache;    /* as given, or NULL */
+    char plan_cache_dir[1024]; /* where it is by default */
+    cli_progress progress;
 } cli_engine;
-#define CLI_ENGINE_INIT                    \
-    {                                      \
-        MM3_OPTIONS_INIT, NULL, NULL, NULL \
+#define CLI_ENGINE_INIT                                                 \
+    {                                                                   \
+        MM3_OPTIONS_INIT, NULL, NULL, "", { false, false, 0, 0, 0, "" } \
     }
 
 /* Read argv by a command's table and the engine's. Prints help or what is wrong.
@@ -75,6 +83,9 @@ int cli_error(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 /* The same with mm3_last_error(); returns CLI_FAILED. */
 int cli_failed(void);
 
+/* Print "mm3: warning: text" on standard error as one line. */
+void cli_warn(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
 /* Flush standard output; false once any write failed. main reports the failure at the end, in cli_finish(). */
 bool cli_flush(void);
 /* The exit status: `status`, or CLI_FAILED with a message if standard output could not be written. A reader that went
@@ -89,8 +100,12 @@ json_t *cli_json_ids(const int32_t *ids, int n);
 /* The folder of the model: as given, else $MM3_MODEL, else ./models/tiny-m3 if that exists; NULL with an error printed.
  */
 const char *cli_model_dir(const char *given);
-/* Open the engine that the options describe. CLI_GO, or the status to exit with after the error was printed. */
+/* Open the engine that the options describe, with progress on a terminal while it is tuned, and the tuner's warnings.
+ * CLI_GO, or the status to exit with after the error was printed. */
 int cli_open_engine(mm3_engine **out, cli_engine *engine);
+/* Put the folder of the plan cache into the options: --plan-cache, else $XDG_CACHE_HOME/mm3, else ~/.cache/mm3; NULL
+ * for "off" or without a home. False with an error printed. */
+bool cli_find_plan_cache(cli_engine *engine);
 /* Whether the folder has a file of that name. */
 bool cli_model_has(const char *dir, const char *name);
 /* Read a whole file ("-": standard input) as text for mm3_free(). False with an error printed. */
@@ -105,6 +120,18 @@ uint64_t cli_random_seed(void);
 /* While on, the first Ctrl-C only makes cli_interrupted() true, and a second one ends the process. */
 void cli_catch_interrupt(bool on);
 bool cli_interrupted(void);
+
+/* ---- tuning (progress.c) ------------------------------------------------------------------------------------ */
+
+void cli_progress_begin(cli_progress *p, double budget_s);
+mm3_on_tune cli_on_tune; /* user: cli_progress * */
+/* Clear the line. Whether Ctrl-C was pressed. */
+bool cli_progress_end(cli_progress *p);
+/* mm3_engine_info, read; NULL with an error printed. */
+json_t *cli_engine_info(mm3_engine *engine);
+/* Of that summary: the tuner's warnings on standard error; the start-up ledger on a line. */
+void cli_print_warnings(const json_t *info);
+void cli_print_ledger(FILE *to, const json_t *info);
 
 /* ---- text as it comes (stream.c) ---------------------------------------------------------------------------- */
 
@@ -138,5 +165,7 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cmd_info(int argc, char **argv);
+int cmd_tune(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
 
 #endif

@@ -46,7 +46,7 @@ static int parse(request *r, int argc, char **argv)
         { "thinking", 0, CLI_WORD, &r->thinking, "MODE:enabled|disabled|adaptive",
           "with --chat: enabled, disabled or adaptive (default)", 0, 0 },
         { "json", 0, CLI_FLAG, &r->json, NULL, "ids, text, timings and start-up as JSON", 0, 0 },
-        { "verbose", 'v', CLI_FLAG, &r->verbose, NULL, "timings on standard error, terminal or not", 0, 0 },
+        { "verbose", 'v', CLI_FLAG, &r->verbose, NULL, "start-up and timings on standard error", 0, 0 },
         { "greedy", 0, CLI_FLAG, &r->greedy, NULL, "always the most probable token", 0, 0 },
         { .kind = CLI_HEADING, .help = "sampling (what is not given is as the model says; the seed is random):" },
         { "temperature", 0, CLI_FLOAT, &s->temperature, "T", NULL, 0, 100 },
@@ -166,27 +166,6 @@ static bool generate(job *j)
     return cli_stream_generate(&j->stream, j->session, &j->sampling, &j->finish_reason);
 }
 
-/* The start-up ledger: the engine's, with every member present. */
-static json_t *startup(job *j)
-{
-    static const char *const seconds[] = { "load_s", "collect_s", "tune_s", "record_s", "joint_s", "first_token_s" };
-    static const char *const counts[] = { "stages_tuned", "stages_reused" };
-    char *text = NULL;
-    json_t *info, *ledger, *out = NULL;
-    if (mm3_engine_info(j->engine, &text) != MM3_OK) return NULL;
-    info = json_loads(text, 0, NULL);
-    mm3_free(text);
-    ledger = json_object_get(info, "startup");
-    if (info && (out = json_object()) && (!ledger || json_object_update(out, ledger) == 0)) {
-        for (size_t i = 0; i < sizeof seconds / sizeof seconds[0]; i++)
-            if (!json_object_get(out, seconds[i])) json_object_set_new(out, seconds[i], json_real(0));
-        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
-            if (!json_object_get(out, counts[i])) json_object_set_new(out, counts[i], json_integer(0));
-    }
-    json_decref(info);
-    return out;
-}
-
 /* The answer split into reasoning, content and calls, as a message of OpenAI's API; NULL when it cannot be made. */
 static json_t *message(const job *j)
 {
@@ -211,20 +190,23 @@ static json_t *logprobs(const cli_stream *s)
 
 static int print_json(job *j, double prefill_s, double decode_s, double rate)
 {
+    static const char *const of_engine[] = { "startup", "tuning", "graphs", "counters" };
     json_t *prompt_ids = cli_json_ids(j->prompt, j->n_prompt), *ids = cli_json_ids(j->stream.ids, j->stream.n_ids);
-    json_t *ledger = startup(j), *text = j->tokenizer ? json_stringn(j->text, j->n_text) : json_null();
+    json_t *info = cli_engine_info(j->engine), *text = j->tokenizer ? json_stringn(j->text, j->n_text) : json_null();
     json_t *out;
-    if (!ledger || !text) {
+    if (!info || !text) {
         json_decref(prompt_ids);
         json_decref(ids);
-        json_decref(ledger);
+        json_decref(info);
         json_decref(text);
-        return ledger ? cli_error("the text is not valid UTF-8 or memory ran out: leave --json away") : cli_failed();
+        return info ? cli_error("the text is not valid UTF-8 or memory ran out: leave --json away") : CLI_FAILED;
     }
-    out =
-        json_pack("{so so so so ss sI so s{sf sf sf}}", "prompt_ids", prompt_ids, "ids", ids, "text", text, "logprobs",
-                  logprobs(&j->stream), "finish_reason", j->finish_reason, "seed", (json_int_t)j->sampling.seed,
-                  "startup", ledger, "timings", "prefill_s", prefill_s, "decode_s", decode_s, "decode_tok_s", rate);
+    out = json_pack("{so so so so ss sI s{sf sf sf}}", "prompt_ids", prompt_ids, "ids", ids, "text", text, "logprobs",
+                    logprobs(&j->stream), "finish_reason", j->finish_reason, "seed", (json_int_t)j->sampling.seed,
+                    "timings", "prefill_s", prefill_s, "decode_s", decode_s, "decode_tok_s", rate);
+    for (size_t i = 0; i < sizeof of_engine / sizeof of_engine[0]; i++)
+        json_object_set(out, of_engine[i], json_object_get(info, of_engine[i]));
+    json_decref(info);
     if (out && j->request->chat) json_object_set_new(out, "message", message(j));
     return cli_print_json(out);
 }
@@ -243,6 +225,11 @@ static int report(job *j)
     if (j->tokenizer) putchar('\n');
     if (!j->tokenizer) /* no text to show */
         for (int i = 0; i < s->n_ids; i++) printf("%d%c", (int)s->ids[i], i + 1 < s->n_ids ? ' ' : '\n');
+    if (j->request->verbose && cli_flush()) {
+        json_t *info = cli_engine_info(j->engine);
+        cli_print_ledger(stderr, info);
+        json_decref(info);
+    }
     if ((j->request->verbose || isatty(STDERR_FILENO)) && cli_flush())
         fprintf(stderr, "prompt %d tokens in %.3f s; %d tokens in %.3f s, %.1f tok/s; %s; seed %llu\n", j->n_prompt,
                 prefill_s, s->n_ids, decode_s, rate, j->finish_reason, (unsigned long long)j->sampling.seed);

@@ -16,6 +16,10 @@ static const cli_command commands[] = {
       "[--op OP] [--candidate NAME] [--shape F=V,..] [--fill FILL] ..." },
     { "bench", cmd_bench, "what each candidate costs, beside the machine's ceiling",
       "kernels --op OP [--shape N,K|F=V,..] [--m LIST] [--json] ..." },
+    { "tune", cmd_tune, "measure which kernels are fastest, and keep the decisions",
+      "[-m DIR] [--plan FILE] [--all] [--json] [options]" },
+    { "plan", cmd_plan, "what was decided, and why",
+      "show [FILE] [-m DIR] [--json]\nwhy OP [FIELD=V|V..W]... [--plan FILE] [--json] [options]\ndiff FILE FILE" },
     { "info", cmd_info, "this machine, its candidate kernels, and what a model needs", "[-m DIR] [--json] [options]" },
 };
 enum { N_COMMANDS = sizeof commands / sizeof commands[0] };

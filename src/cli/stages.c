@@ -30,17 +30,17 @@ static void ask(cli_candidate *c, const mm3_device_info *device, const mm3_stage
 }
 
 /* MiniMax-M3 cut to one layer of each kind: dense, and sparse with experts. */
-typedef struct sizes {
+struct cli_sizes {
     mm3_model model;
     mm3_layer layer[2];
     unsigned char is_moe[2], is_sparse[2];
     mm3_weight gate_up[256], down[128];
-} sizes;
+};
 
 static mm3_weight mx(int n) { return (mm3_weight){ .n = n, .type = MM3_MX }; }
 
 /* source  docs/numerics.md, section 1: config.json */
-static void fill_m3(sizes *s)
+static void fill_m3(struct cli_sizes *s)
 {
     mm3_config *c = &s->model.config;
     *c = (mm3_config){ .hidden_size = 6144,
@@ -91,15 +91,10 @@ static void fill_m3(sizes *s)
     s->model.embed = s->model.head = (mm3_weight){ .n = c->vocab_size, .type = MM3_BF16 };
 }
 
-mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, const mm3_model *model,
-                            mm3_numerics numerics, mm3_dtype kv_type, int max_batch, int chunk, int context)
+mm3_status cli_steps_open(cli_steps *out, const mm3_model *model, mm3_numerics numerics, mm3_dtype kv_type,
+                          int max_batch, int chunk, int context)
 {
     mm3_status st = MM3_OK;
-    mm3_recorder *collect = NULL;
-    const mm3_stage *stage;
-    int n_stages = 0;
-    sizes *m3 = NULL;
-    mm3_forward *forward = NULL;
     mm3_forward_options o = { .numerics = numerics,
                               .max_rows = MM3_MAX(chunk, max_batch),
                               .max_logits = MM3_MAX(max_batch, 64), /* as the engine makes them */
@@ -110,29 +105,48 @@ mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, cons
     mm3_step_shape decode = { .m = max_batch, .n_logits = max_batch, .sample = true, .context = context };
     mm3_step_shape prefill = { .m = chunk, .n_logits = 1, .sample = true, .context = context };
     memset(out, 0, sizeof *out);
+    if (!model) {
+        out->sizes = mm3_calloc(1, sizeof *out->sizes);
+        MM3_CHECK(out->sizes, MM3_ERR_NOMEM, "out of memory for the sizes of MiniMax-M3");
+        fill_m3(out->sizes);
+        model = &out->sizes->model;
+    }
+    MM3_GOTO(mm3_forward_open(&out->forward, model, &o));
+    out->step_buffer_bytes = mm3_forward_step_buffer_bytes(out->forward);
+    MM3_GOTO(mm3_collect_open(&out->collect));
+    MM3_GOTO(mm3_forward_issue(out->forward, out->collect, &decode));
+    MM3_GOTO(mm3_forward_issue(out->forward, out->collect, &prefill));
+    out->stage = mm3_collect_stages(out->collect, &out->n);
+done:
+    if (st != MM3_OK) cli_steps_close(out);
+    return st;
+}
+
+void cli_steps_close(cli_steps *steps)
+{
+    mm3_collect_close(&steps->collect);
+    mm3_forward_close(&steps->forward);
+    mm3_free(steps->sizes);
+    memset(steps, 0, sizeof *steps);
+}
+
+mm3_status cli_survey_model(cli_survey *out, const mm3_device_info *device, const mm3_model *model,
+                            mm3_numerics numerics, mm3_dtype kv_type, int max_batch, int chunk, int context)
+{
+    cli_steps steps;
+    memset(out, 0, sizeof *out);
     for (int op = 0; op < MM3_N_OPS; op++) {
         const mm3_kernel *found[MM3_MAX_CANDIDATES];
         int n = mm3_kernels_of((mm3_op_id)op, device->kind, found, MM3_MAX_CANDIDATES);
         out->n[op] = MM3_MIN(n, MM3_MAX_CANDIDATES);
         for (int i = 0; i < out->n[op]; i++) out->candidate[op][i].kernel = found[i];
     }
-    if (!model) {
-        m3 = mm3_calloc(1, sizeof *m3);
-        MM3_CHECK(m3, MM3_ERR_NOMEM, "out of memory for the sizes of MiniMax-M3");
-        fill_m3(m3);
-        model = &m3->model;
+    MM3_TRY(cli_steps_open(&steps, model, numerics, kv_type, max_batch, chunk, context));
+    out->step_buffer_bytes = steps.step_buffer_bytes;
+    for (int s = 0; s < steps.n; s++) {
+        const mm3_stage *stage = &steps.stage[s];
+        for (int i = 0; i < out->n[stage->op]; i++) ask(&out->candidate[stage->op][i], device, stage);
     }
-    MM3_GOTO(mm3_forward_open(&forward, model, &o));
-    out->step_buffer_bytes = mm3_forward_step_buffer_bytes(forward);
-    MM3_GOTO(mm3_collect_open(&collect));
-    MM3_GOTO(mm3_forward_issue(forward, collect, &decode));
-    MM3_GOTO(mm3_forward_issue(forward, collect, &prefill));
-    stage = mm3_collect_stages(collect, &n_stages);
-    for (int s = 0; s < n_stages; s++)
-        for (int i = 0; i < out->n[stage[s].op]; i++) ask(&out->candidate[stage[s].op][i], device, &stage[s]);
-done:
-    mm3_collect_close(&collect);
-    mm3_forward_close(&forward);
-    mm3_free(m3);
-    return st;
+    cli_steps_close(&steps);
+    return MM3_OK;
 }

@@ -160,7 +160,7 @@ void mm3_engine_close(mm3_engine **engine)
 mm3_status mm3_engine_plan(mm3_engine *engine, char **text)
 {
     *text = NULL;
-    if (engine->binding.plan) return mm3_plan_print(engine->binding.plan, text);
+    if (engine->used) return mm3_plan_print(engine->used, text);
     *text = mm3_strdup("");
     MM3_CHECK(*text, MM3_ERR_NOMEM, "out of memory for the plan");
     return MM3_OK;
@@ -185,6 +185,56 @@ mm3_sampling mm3_engine_sampling(const mm3_engine *engine)
     s.min_p = (float)g->min_p;
     s.repetition_penalty = (float)g->repetition_penalty;
     return s;
+}
+
+/* A line each, as an array. */
+static json_t *lines(const char *text)
+{
+    json_t *array = json_array();
+    for (size_t n; *text; text += n + (text[n] == '\n')) {
+        n = strcspn(text, "\n");
+        if (n) json_array_append_new(array, json_stringn_nocheck(text, n));
+    }
+    return array;
+}
+
+static json_t *tuning_json(const mm3_engine *e)
+{
+    const mm3_tune_counts *c = &e->tuned;
+    char hash[9] = "";
+    if (e->used) mm3_plan_hash(e->used, hash);
+    return json_pack("{s:s?, s:o, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:o}", "gate", e->gate, "plan_hash",
+                     e->used ? json_string(hash) : json_null(), "tuned", c->tuned, "reused", c->reused, "alone",
+                     c->alone, "pinned", c->pinned, "untimed", c->untimed, "rejected", c->rejected, "steps_timed",
+                     c->steps_timed, "steps_reused", c->steps_reused, "timings", (json_int_t)c->timings, "warnings",
+                     lines(e->tuner ? mm3_tuner_warnings(e->tuner) : ""));
+}
+
+static json_t *graphs_json(const mm3_engine *e)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < e->n_graphs; i++) {
+        const mm3_decode_graph *g = &e->graph[i];
+        json_array_append_new(array, json_pack("{s:i, s:s, s:o}", "m", g->m, "kept", g->winners ? "winners" : "natives",
+                                               "ratio", g->ratio > 0 ? json_real(g->ratio) : json_null()));
+    }
+    return array;
+}
+
+/* What happened since the engine became ready. */
+static json_t *counters_json(const mm3_engine *e)
+{
+    const mm3_tune_counts *then = &e->tuned;
+    json_int_t calls = 0;
+    if (e->tuner) {
+        mm3_tune_counts now = mm3_tuner_counts(e->tuner);
+        calls = now.tuned + now.reused + now.alone + now.pinned + now.untimed + now.steps_timed + now.steps_reused +
+                now.timings - then->tuned - then->reused - then->alone - then->pinned - then->untimed -
+                then->steps_timed - then->steps_reused - then->timings;
+    }
+    return json_pack("{s:I, s:I, s:I, s:I}", "replays", (json_int_t)e->n_replays, "padded_rows",
+                     (json_int_t)e->n_padded_rows, "eager_steps", (json_int_t)e->n_eager_steps,
+                     "tuner_calls_after_ready", calls);
 }
 
 mm3_status mm3_engine_info(mm3_engine *engine, char **json)
@@ -220,7 +270,10 @@ mm3_status mm3_engine_info(mm3_engine *engine, char **json)
                      "startup", "load_s", l->load_s, "collect_s", l->collect_s, "tune_s", l->tune_s, "record_s",
                      l->record_s, "joint_s", l->joint_s, "first_token_s", l->first_token_s, "stages_tuned",
                      l->stages_tuned, "stages_reused", l->stages_reused);
-    if (root) *json = json_dumps(root, JSON_COMPACT);
+    if (root && json_object_set_new(root, "tuning", tuning_json(e)) == 0 &&
+        json_object_set_new(root, "graphs", graphs_json(e)) == 0 &&
+        json_object_set_new(root, "counters", counters_json(e)) == 0)
+        *json = json_dumps(root, JSON_COMPACT);
     json_decref(root);
     MM3_CHECK(*json, MM3_ERR_NOMEM, "out of memory for the summary");
     return MM3_OK;

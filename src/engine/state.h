@@ -10,7 +10,7 @@
 #include "forward/forward.h"
 #include "kernels/kernels.h"
 #include "model/model.h"
-#include "tune/search.h"
+#include "tune/tune.h"
 
 /* Seconds of each part of start-up; parts that do not exist yet stay zero. */
 typedef struct mm3_ledger {
@@ -25,6 +25,7 @@ typedef struct mm3_decode_graph {
     int m;                  /* token rows; fewer are padded */
     mm3_recorder *recorder; /* owned: holds the graph */
     bool winners;           /* else natives (and pins): the joint check's verdict, or nothing was tuned */
+    double ratio;           /* time of the winners' step over the natives'; 0: not timed */
 } mm3_decode_graph;
 
 struct mm3_engine {
@@ -45,12 +46,14 @@ struct mm3_engine {
     const char *gate;              /* why nothing is tuned; NULL: tuning applies */
     mm3_tuner *tuner;              /* owned; NULL where the gate is shut */
     mm3_plan *plan;                /* owned: a strict plan file, instead of a tuner */
+    mm3_plan *used;                /* owned: of tuner or plan, what this engine's steps consist of; NULL: neither */
+    mm3_tune_counts tuned;         /* when the engine became ready */
     mm3_tune_options tune_options; /* borrowed by the tuner */
     mm3_binding binding;
     mm3_decode_graph *graph; /* owned: [n_graphs], rows ascending */
     int n_graphs;
-    void *graph_scratch; /* owned: shared, since one graph runs at a time */
-    long n_replays, n_padded_rows, n_eager_steps;
+    void *graph_scratch;                                  /* owned: shared, since one graph runs at a time */
+    _Atomic long n_replays, n_padded_rows, n_eager_steps; /* written by the scheduler, read by anyone */
 
     /* The scheduler thread alone touches the device, the step block, slots and pages. */
     pthread_t thread;

@@ -2,6 +2,7 @@
  * design.md section 5. Runs on the opening thread, before the scheduler and before any request.
  * Decides nothing itself: src/tune measures and decides; this hands it stages on real operands. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "engine/state.h"
@@ -10,7 +11,6 @@ enum { MAX_SHAPES = 64, N_DRAWS = 4 };
 static const int default_shapes[] = { 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
 static const int default_prefill[] = { 64, 256, 1024, 4096 };
 static const int contexts[] = { 1024, 8192, 32768 };
-#define WORKLOAD "ctx 1k,8k,32k routing uniform"
 
 /* One step that will be run: its shape, and the stages it consists of. */
 typedef struct planned_step {
@@ -31,6 +31,7 @@ typedef struct tuning {
     int n_stages_in_all;
     mm3_step_shape warm; /* the shape the step block is filled for */
     int n_borrowed;      /* KV pages in use by the tuner */
+    bool natives_everywhere;
 } tuning;
 
 /* ---- shapes and the gate --------------------------------------------------------------------------------------- */
@@ -77,8 +78,6 @@ static mm3_status check_word(const char *name, const char *value, const char *co
 
 static bool is(const char *value, const char *word) { return value && strcmp(value, word) == 0; }
 
-/* Tuning applies when nothing here speaks against it. The model is MiniMax-M3 and in one pipeline stage: mm3 knows no
- * other. */
 static mm3_status find_gate(tuning *t)
 {
     static const char *const tune_words[] = { "auto", "force", "off" }, *const graph_words[] = { "on", "off" };
@@ -86,17 +85,12 @@ static mm3_status find_gate(tuning *t)
     MM3_TRY(check_word("tune", o->tune, tune_words, 3));
     MM3_TRY(check_word("graphs", o->graphs, graph_words, 2));
     MM3_CHECK(o->tune_budget_s >= 0, MM3_ERR_ARG, "tune_budget_s %g: it can't be negative", o->tune_budget_s);
-    if (is(o->graphs, "off"))
-        t->e->gate = "graphs are off";
-    else if (o->plan)
-        t->e->gate = "a plan file is given";
-    else if (is(o->tune, "off"))
-        t->e->gate = "tuning is off";
+    t->e->gate = mm3_tune_gate(o->tune, o->graphs, o->plan);
     MM3_CHECK(!(o->plan && is(o->graphs, "off")), MM3_ERR_ARG, "a plan needs graphs: leave out graphs off");
     MM3_CHECK(!(o->plan && o->tune && !is(o->tune, "auto")), MM3_ERR_ARG,
               "plan and tune '%s' contradict each other: with a plan file nothing is tuned", o->tune);
-    MM3_CHECK(!(o->deterministic && t->e->gate && !o->plan && o->backend), MM3_ERR_ARG,
-              "deterministic can't be promised for pinned kernels: leave out one of the two");
+    MM3_CHECK(!(o->deterministic && o->backend && is(o->graphs, "off")), MM3_ERR_ARG,
+              "without graphs deterministic can't be promised for pinned kernels: leave out one of the three");
     return MM3_OK;
 }
 
@@ -132,10 +126,22 @@ static mm3_status collect_all(tuning *t)
         MM3_TRY(collect(t, (mm3_step_shape){ .m = m, .n_logits = 1, .context = e->context }));
         if (last) break;
     }
+    /* Keys without m hold for every chunk, the shortest too: what is chosen must accept one row. */
+    if (t->options->deterministic)
+        MM3_TRY(collect(t, (mm3_step_shape){ .m = 1, .n_logits = 1, .context = e->context }));
     { /* score takes the logits of every row */
         int m = MM3_MIN(e->chunk, e->max_logits);
         MM3_TRY(collect(t, (mm3_step_shape){ .m = m, .n_logits = m, .context = e->context }));
     }
+    return MM3_OK;
+}
+
+/* Pins are the user's word, but equal bits alone and in a batch need more. */
+static mm3_status check_pins(const tuning *t)
+{
+    for (int i = 0; i < t->n_steps; i++)
+        MM3_TRY(mm3_pins_check_deterministic(t->e->pins, t->step[i].stages, t->step[i].n_stages, t->step[0].stages,
+                                             t->step[0].n_stages));
     return MM3_OK;
 }
 
@@ -157,32 +163,45 @@ static uint64_t next_random(uint64_t *r)
     return *r >> 33;
 }
 
-/* Rows of a step at the end of a context: decode rows are sequences of their own, prefill rows one sequence. */
+/* Rows of a step at the end of a context: decode rows are sequences of their own, prefill rows one sequence. No two
+ * rows have the same place: they would write it at the same time. */
 static void place_rows(tuning *t, int context)
 {
     mm3_engine *e = t->e;
     mm3_step_block *b = mm3_forward_step(e->forward);
-    int m = t->warm.m;
+    int m = t->warm.m, n_slots = MM3_MIN(e->max_batch, t->n_borrowed);
     for (int i = 0; i < m; i++) {
-        b->slot[i] = t->warm.sample ? i : 0;
-        b->position[i] = t->warm.sample ? context - 1 : MM3_MAX(context - m, 0) + i;
-        b->position[i] = MM3_MIN(b->position[i], e->context - 1);
+        b->slot[i] = t->warm.sample ? i % n_slots : 0;
+        b->position[i] = t->warm.sample ? context - 1 - i / n_slots : context - m + i;
+        if (b->position[i] < 0 || b->position[i] >= e->context) b->position[i] = i % e->context;
     }
 }
 
+static int common_divisor(int a, int b)
+{
+    while (b) {
+        int c = a % b;
+        a = b;
+        b = c;
+    }
+    return a;
+}
+
 /* Pages with numbers of an ordinary size in them, lent by the sequences to come; as many as make twice the last cache
- * stand for all. */
-static mm3_status borrow_pages(tuning *t)
+ * stand for all. Sequences that share pages have no common one at the same place, since their number and max_pages
+ * have no common divisor. */
+static void borrow_pages(tuning *t)
 {
     mm3_engine *e = t->e;
     size_t want = 2 * mm3_device_info_of(e->device)->last_cache_bytes / mm3_page_bytes(&e->model->config, e->kv_type);
     int32_t *table = mm3_forward_step(e->forward)->table;
     int max_pages = (e->context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS;
-    if (t->n_borrowed > 0) return MM3_OK;
-    t->n_borrowed = (int)MM3_MIN(want + 1, (size_t)e->n_pages);
+    if (t->n_borrowed > 0) return;
+    t->n_borrowed = (int)MM3_MIN(MM3_MAX(want, (size_t)e->max_batch) + (size_t)max_pages, (size_t)e->n_pages);
+    if ((size_t)t->n_borrowed < mm3_mul((size_t)e->max_batch, (size_t)max_pages))
+        while (common_divisor(t->n_borrowed, max_pages) != 1) t->n_borrowed--;
     mm3_forward_fill_pages(e->forward, t->n_borrowed);
     for (int i = 0; i < e->max_batch * max_pages; i++) table[i] = i % t->n_borrowed;
-    return MM3_OK;
 }
 
 /* Make the buffers hold what a real step leaves: real tokens over the borrowed pages. */
@@ -281,7 +300,7 @@ static int states(void *user, const mm3_stage *stage, int i)
 static bool progress(void *user, int i_stage, int n_stages, const char *key, const char *best)
 {
     tuning *t = user;
-    (void)n_stages;
+    (void)n_stages; /* of this list; all lists count */
     if (!t->options->on_tune) return true;
     return t->options->on_tune(t->options->on_tune_user, t->n_tuned_before + i_stage, t->n_stages_in_all, key, best);
 }
@@ -289,19 +308,60 @@ static bool progress(void *user, int i_stage, int n_stages, const char *key, con
 /* ---- pass 1: tune
  * ------------------------------------------------------------------------------------------------------ */
 
+static mm3_status tune_list(tuning *t, const mm3_stage *stages, int n, const mm3_step_shape *shape, double step_bytes)
+{
+    bool known;
+    MM3_TRY(mm3_tuner_knows(t->e->tuner, stages, n, &known));
+    if (!known) {
+        borrow_pages(t);
+        MM3_TRY(warm_up(t, shape));
+    }
+    MM3_TRY(mm3_tuner_stages(t->e->tuner, stages, n, step_bytes));
+    t->n_tuned_before += n;
+    return MM3_OK;
+}
+
+static int compare_m(const void *a, const void *b)
+{
+    const planned_step *const *x = a, *const *y = b;
+    return ((*x)->shape.m > (*y)->shape.m) - ((*x)->shape.m < (*y)->shape.m);
+}
+
+/* Keys without m are decided once, from steps of every size: all stages in one list, by m. Each contract takes the
+ * first rows of the largest step. */
+static mm3_status tune_together(tuning *t)
+{
+    mm3_status st = MM3_OK;
+    const planned_step **order = mm3_calloc((size_t)t->n_steps, sizeof *order);
+    mm3_stage *all = mm3_calloc((size_t)t->n_stages_in_all, sizeof *all); /* the lists' own texts and contracts */
+    mm3_step_shape largest = { .sample = true, .context = t->e->context };
+    int n = 0;
+    if (!order || !all) {
+        st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for the tuner");
+        goto done;
+    }
+    for (int i = 0; i < t->n_steps; i++) {
+        order[i] = &t->step[i];
+        largest.m = MM3_MAX(largest.m, t->step[i].shape.m);
+        largest.n_logits = MM3_MAX(largest.n_logits, t->step[i].shape.n_logits);
+    }
+    qsort(order, (size_t)t->n_steps, sizeof *order, compare_m);
+    for (int i = 0; i < t->n_steps; i++) {
+        memcpy(all + n, order[i]->stages, (size_t)order[i]->n_stages * sizeof *all);
+        n += order[i]->n_stages;
+    }
+    MM3_GOTO(tune_list(t, all, n, &largest, t->e->model->step_bytes));
+done:
+    mm3_free(order);
+    mm3_free(all);
+    return st;
+}
+
 static mm3_status tune_steps(tuning *t)
 {
-    mm3_engine *e = t->e;
-    for (int i = 0; i < t->n_steps; i++) {
-        planned_step *s = &t->step[i];
-        if (mm3_plan_require(&e->binding, s->stages, s->n_stages) != MM3_OK) {
-            MM3_TRY(borrow_pages(t));
-            MM3_TRY(warm_up(t, &s->shape));
-        }
-        MM3_TRY(mm3_tuner_stages(e->tuner, s->stages, s->n_stages, 0));
-        e->binding = mm3_tuner_binding(e->tuner);
-        t->n_tuned_before += s->n_stages;
-    }
+    if (t->options->deterministic) return tune_together(t);
+    for (int i = 0; i < t->n_steps; i++)
+        MM3_TRY(tune_list(t, t->step[i].stages, t->step[i].n_stages, &t->step[i].shape, 0));
     return MM3_OK;
 }
 
@@ -336,7 +396,7 @@ static mm3_status give_scratch(mm3_engine *e, pair_of_graphs *pair, int n)
 }
 
 /* The verdict of a strict plan, or of the joint check. */
-static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_graphs *pair, bool *winners)
+static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_graphs *pair, bool *winners, double *ratio)
 {
     mm3_engine *e = t->e;
     char name[32], of[9];
@@ -348,24 +408,31 @@ static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_gra
         MM3_CHECK(known, MM3_ERR_UNSUPPORTED,
                   "%s: no line 'step %s' of these decisions: make the plan again with 'mm3 tune'", t->options->plan,
                   name);
-        *winners = known->winners;
-        return MM3_OK;
+    } else {
+        char title[40];
+        snprintf(title, sizeof title, "step %s", name);
+        if (!known || !known->timed) { /* it will be timed, in the middle of what contexts there are */
+            MM3_CHECK(progress(t, 0, 0, title, NULL), MM3_ERR_CANCELLED, "tuning was cancelled");
+            borrow_pages(t);
+            MM3_TRY(warm_up(t, &s->shape));
+            place_rows(t, context_of(e, n_contexts(e) / 2));
+        }
+        MM3_TRY(mm3_tuner_joint(e->tuner, name, s->stages, s->n_stages, mm3_record_graph(pair->winners),
+                                mm3_record_graph(pair->natives), NULL, NULL, winners));
+        known = mm3_plan_find_step(e->binding.plan, name, of);
     }
-    if (!known || !known->timed) { /* it will be timed, in the middle of what contexts there are */
-        MM3_TRY(borrow_pages(t));
-        MM3_TRY(warm_up(t, &s->shape));
-        place_rows(t, context_of(e, n_contexts(e) / 2));
-    }
-    return mm3_tuner_joint(e->tuner, name, s->stages, s->n_stages, mm3_record_graph(pair->winners),
-                           mm3_record_graph(pair->natives), NULL, NULL, winners);
+    *winners = known && known->winners;
+    *ratio = known && known->timed ? known->ratio : 0;
+    return MM3_OK;
 }
 
-/* Record every decode step, descending; keep for each shape the graph that wins as a whole. */
+/* Record every decode step, descending; keep for each shape the graph that wins as a whole. Where bits must not depend
+ * on the shape, winners are kept for all of them or for none. */
 static mm3_status record_steps(tuning *t)
 {
     mm3_engine *e = t->e;
     mm3_status st = MM3_OK;
-    bool planned = e->tuner || e->plan;
+    bool planned = e->tuner || e->plan, all_win = true;
     pair_of_graphs *pair = mm3_calloc((size_t)t->n_decode, sizeof *pair);
     double start = mm3_now_s();
     e->graph = mm3_calloc((size_t)t->n_decode, sizeof *e->graph);
@@ -383,12 +450,18 @@ static mm3_status record_steps(tuning *t)
     start = mm3_now_s();
     for (int i = 0; i < t->n_decode; i++) {
         mm3_decode_graph *g = &e->graph[t->n_decode - 1 - i]; /* ascending */
-        bool winners = false;
-        if (planned) MM3_GOTO(judge_step(t, &t->step[i], &pair[i], &winners));
+        if (planned) MM3_GOTO(judge_step(t, &t->step[i], &pair[i], &g->winners, &g->ratio));
         g->m = t->step[i].shape.m;
-        g->winners = winners;
-        g->recorder = winners ? pair[i].winners : pair[i].natives;
-        *(winners ? &pair[i].winners : &pair[i].natives) = NULL;
+        all_win &= g->winners;
+    }
+    t->natives_everywhere = t->options->deterministic && !all_win;
+    for (int i = 0; i < t->n_decode; i++) {
+        mm3_decode_graph *g = &e->graph[t->n_decode - 1 - i];
+        mm3_recorder **kept;
+        g->winners &= !t->natives_everywhere;
+        kept = g->winners ? &pair[i].winners : &pair[i].natives;
+        g->recorder = *kept;
+        *kept = NULL;
         e->n_graphs++;
     }
     e->ledger.joint_s = mm3_now_s() - start;
@@ -411,7 +484,7 @@ static mm3_status open_tuner(tuning *t)
     *o = (mm3_tune_options)MM3_TUNE_OPTIONS_INIT;
     o->pins = e->pins;
     o->cache_dir = t->options->plan_cache;
-    o->workload = WORKLOAD;
+    o->workload = MM3_TUNE_WORKLOAD;
     o->force = is(t->options->tune, "force");
     o->deterministic = t->options->deterministic;
     if (t->options->tune_budget_s > 0) o->budget_s = t->options->tune_budget_s;
@@ -427,12 +500,38 @@ static mm3_status read_plan(tuning *t)
 {
     mm3_engine *e = t->e;
     const mm3_device_info *info = mm3_device_info_of(e->device);
-    MM3_TRY(mm3_plan_load_strict(&e->plan, t->options->plan, info, WORKLOAD, NULL));
+    MM3_TRY(mm3_plan_load_strict(&e->plan, t->options->plan, info, MM3_TUNE_WORKLOAD, NULL));
     e->binding =
         (mm3_binding){ .plan = e->plan, .pins = e->pins, .device = info, .deterministic = t->options->deterministic };
     for (int i = 0; i < t->n_steps; i++) {
         mm3_status st = mm3_plan_require(&e->binding, t->step[i].stages, t->step[i].n_stages);
         if (st != MM3_OK) return mm3_fail_in(st, "%s", t->options->plan);
+    }
+    return MM3_OK;
+}
+
+/* Of all that the plan holds (its cache file serves every model on the machine), what these steps consist of. */
+static mm3_status keep_used(tuning *t)
+{
+    mm3_engine *e = t->e;
+    const mm3_plan *plan = e->binding.plan;
+    MM3_TRY(mm3_plan_open(&e->used, mm3_plan_head_of(plan)));
+    for (int i = 0; i < t->n_steps; i++) {
+        const planned_step *s = &t->step[i];
+        char name[32], of[9];
+        const mm3_step_verdict *v;
+        for (int j = 0; j < s->n_stages; j++) {
+            char key[MM3_MAX_KEY_TEXT];
+            const mm3_decision *d;
+            mm3_plan_key(s->stages[j].op, s->stages[j].contract[0], e->binding.deterministic, key, sizeof key);
+            d = mm3_plan_find(plan, key);
+            if (d && !mm3_plan_find(e->used, key)) MM3_TRY(mm3_plan_set(e->used, d));
+        }
+        if (i >= t->n_decode) continue;
+        snprintf(name, sizeof name, "m=%d", s->shape.m);
+        MM3_TRY(mm3_binding_hash(&e->binding, s->stages, s->n_stages, of));
+        v = mm3_plan_find_step(plan, name, of);
+        if (v) MM3_TRY(mm3_plan_set_step(e->used, v));
     }
     return MM3_OK;
 }
@@ -446,6 +545,7 @@ static mm3_status run(tuning *t)
         MM3_TRY(read_shapes(t));
         MM3_TRY(collect_all(t));
     }
+    if (t->options->deterministic && e->pins) MM3_TRY(check_pins(t));
     if (!e->gate) MM3_TRY(open_tuner(t));
     if (t->options->plan) MM3_TRY(read_plan(t));
     e->ledger.collect_s = mm3_now_s() - start;
@@ -453,21 +553,22 @@ static mm3_status run(tuning *t)
     if (e->tuner) MM3_TRY(tune_steps(t));
     e->ledger.tune_s = mm3_now_s() - start;
     if (t->n_decode) MM3_TRY(record_steps(t));
+    if (e->tuner || e->plan) MM3_TRY(keep_used(t));
     if (e->tuner) {
-        mm3_tune_counts n = mm3_tuner_counts(e->tuner);
-        mm3_tuner_save(e->tuner);
-        e->ledger.stages_tuned = n.tuned;
-        e->ledger.stages_reused = n.reused;
+        e->tuned = mm3_tuner_counts(e->tuner);
+        e->ledger.stages_tuned = e->tuned.tuned;
+        e->ledger.stages_reused = e->tuned.reused;
     }
     e->binding.round_up = true; /* a chunk uses the decision of the next larger shape */
-    return e->tuner || e->plan ? mm3_eager_open(&e->recorder, e->device, mm3_choose_planned, &e->binding)
-                               : mm3_eager_open(&e->recorder, e->device, mm3_choose_native, e->pins);
+    return e->used && !t->natives_everywhere ? mm3_eager_open(&e->recorder, e->device, mm3_choose_planned, &e->binding)
+                                             : mm3_eager_open(&e->recorder, e->device, mm3_choose_native, e->pins);
 }
 
 mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options)
 {
     tuning t = { .e = engine, .options = options };
     mm3_status st = run(&t);
+    if (engine->tuner) mm3_tuner_save(engine->tuner); /* also where it was cancelled: it goes on from there */
     if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, t.n_borrowed);
     for (int i = 0; i < t.n_steps; i++) mm3_collect_close(&t.step[i].collect);
     mm3_free(t.step);
@@ -483,6 +584,7 @@ void mm3__tune_free(mm3_engine *engine)
     for (int i = 0; i < engine->n_graphs; i++) mm3_record_close(&engine->graph[i].recorder);
     mm3_free(engine->graph);
     mm3_free(engine->graph_scratch);
+    mm3_plan_close(&engine->used);
     mm3_plan_close(&engine->plan);
     mm3_tuner_close(&engine->tuner);
 }

@@ -154,7 +154,7 @@ typedef struct mm3_binding {
     const mm3_device_info *device; /* for round_up and pinned parts */
     mm3_kernels_of_fn *kernels_of; /* NULL: mm3_kernels_of */
     bool deterministic;            /* decisions have keys without m */
-    bool round_up;                 /* no decision at this m: the one at the next larger m that accepts it */
+    bool round_up; /* no decision at this m: the one at the next larger m that accepts it; if none, the list's first */
 } mm3_binding;
 /* The pin, else the plan's decision; for a chain that has a pinned part: its split form.
  *   user    const mm3_binding *
@@ -167,6 +167,11 @@ bool mm3_part_is_pinned(const mm3_pins *pins, mm3_op_id op, const void *contract
 /* Every stage has a decision that can be bound.
  * errors  MM3_ERR_UNSUPPORTED names the first key that has none */
 MM3_MUST_USE mm3_status mm3_plan_require(const mm3_binding *binding, const mm3_stage *stages, int n);
+/* Whether equal bits alone and in a batch can be promised with these pins: what is pinned has independent rows, and
+ * stages that differ from one of `like` in m alone are pinned as it is.
+ * errors  MM3_ERR_ARG names the stage */
+MM3_MUST_USE mm3_status mm3_pins_check_deterministic(const mm3_pins *pins, const mm3_stage *stages, int n,
+                                                     const mm3_stage *like, int n_like);
 /* Hash of what the stages are bound to, in order: what a step's verdict is of. */
 MM3_MUST_USE mm3_status mm3_binding_hash(const mm3_binding *binding, const mm3_stage *stages, int n, char hash[9]);
 

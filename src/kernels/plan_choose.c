@@ -107,6 +107,14 @@ bool mm3_part_is_pinned(const mm3_pins *pins, mm3_op_id op, const void *contract
     return false;
 }
 
+static void choose_first(const mm3_binding *b, mm3_op_id op, mm3_choice *choice)
+{
+    const mm3_kernel *k[MM3_MAX_CANDIDATES];
+    mm3_kernels_of_fn *kernels_of = b->kernels_of ? b->kernels_of : mm3_kernels_of;
+    kernels_of(op, b->device->kind, k, MM3_MAX_CANDIDATES);
+    *choice = (mm3_choice){ k[0], &k[0]->tactics[0] };
+}
+
 static bool find_split(const mm3_binding *b, mm3_op_id op, mm3_choice *choice)
 {
     const mm3_kernel *k[MM3_MAX_CANDIDATES];
@@ -138,19 +146,28 @@ static bool same_but_m(const char *a, const char *b, int64_t *m)
     return mm3_parse_int(digits, 1, INT64_MAX, m);
 }
 
-static const mm3_decision *find_larger(const mm3_binding *b, const char *key, const void *contract)
+/* Of decisions at larger m, the next whose candidate accepts this m; where none does, the first of the list, which
+ * accepts everything. False where there is no larger one. */
+static bool choose_larger(const mm3_binding *b, mm3_op_id op, const char *key, const void *contract, mm3_choice *choice)
 {
     const mm3_decision *best = NULL;
     int64_t m, n, best_m = INT64_MAX;
-    if (!same_but_m(key, key, &m)) return NULL;
+    bool found = false;
+    if (!same_but_m(key, key, &m)) return false;
     for (int i = 0; i < b->plan->n; i++) {
         const mm3_decision *d = &b->plan->decision[i];
-        if (!d->kernel || !same_but_m(d->key, key, &n) || n < m || n >= best_m) continue;
+        if (!d->kernel || !same_but_m(d->key, key, &n) || n < m) continue;
+        found = true;
+        if (n >= best_m) continue;
         if (d->kernel->refuses && d->kernel->refuses(b->device, contract, d->tactic)) continue;
         best = d;
         best_m = n;
     }
-    return best;
+    if (best)
+        *choice = (mm3_choice){ best->kernel, best->tactic };
+    else if (found)
+        choose_first(b, op, choice);
+    return found;
 }
 
 mm3_status mm3_choose_planned(void *user, mm3_op_id op, const void *contract, mm3_choice *choice)
@@ -162,10 +179,7 @@ mm3_status mm3_choose_planned(void *user, mm3_op_id op, const void *contract, mm
     if (mm3_part_is_pinned(b->pins, op, contract, part, sizeof part) && find_split(b, op, choice)) return MM3_OK;
     mm3_plan_key(op, contract, b->deterministic, key, sizeof key);
     d = mm3_plan_find(b->plan, key);
-    if (b->round_up && (!d || !d->kernel)) {
-        const mm3_decision *larger = find_larger(b, key, contract);
-        d = larger ? larger : d;
-    }
+    if (b->round_up && (!d || !d->kernel) && choose_larger(b, op, key, contract, choice)) return MM3_OK;
     MM3_CHECK(d, MM3_ERR_UNSUPPORTED, "the plan has no decision for '%s': tune for it, or pin it", key);
     MM3_CHECK(d->kernel, MM3_ERR_UNSUPPORTED,
               "the plan's decision for '%s' is stale: this mm3 has no %s of source %s: tune again", key, d->choice,
@@ -182,6 +196,38 @@ mm3_status mm3_plan_require(const mm3_binding *binding, const mm3_stage *stages,
     for (int i = 0; i < n; i++)
         for (int j = 0; j < stages[i].n; j++)
             MM3_TRY(mm3_choose_planned(&b, stages[i].op, stages[i].contract[j], &choice));
+    return MM3_OK;
+}
+
+/* Both pinned to the same, or neither. */
+static bool pinned_alike(const mm3_pins *pins, const mm3_stage *a, const mm3_stage *b)
+{
+    mm3_choice x = { 0 }, y = { 0 };
+    bool p = is_pinned(pins, a->op, a->contract[0], &x), q = is_pinned(pins, b->op, b->contract[0], &y);
+    return p == q && x.kernel == y.kernel && x.tactic == y.tactic;
+}
+
+mm3_status mm3_pins_check_deterministic(const mm3_pins *pins, const mm3_stage *stages, int n, const mm3_stage *like,
+                                        int n_like)
+{
+    for (int i = 0; i < n; i++) {
+        const mm3_stage *s = &stages[i];
+        char key[MM3_MAX_KEY_TEXT], other[MM3_MAX_KEY_TEXT];
+        mm3_choice pin;
+        mm3_plan_key(s->op, s->contract[0], true, key, sizeof key);
+        if (is_pinned(pins, s->op, s->contract[0], &pin))
+            MM3_CHECK(pin.tactic->row_invariant, MM3_ERR_ARG,
+                      "deterministic: '%s' is pinned to %s/%s, whose rows depend on each other: pin another", s->key,
+                      pin.kernel->name, pin.tactic->name);
+        for (int j = 0; j < n_like; j++) {
+            mm3_plan_key(like[j].op, like[j].contract[0], true, other, sizeof other);
+            MM3_CHECK(
+                strcmp(key, other) != 0 || pinned_alike(pins, s, &like[j]), MM3_ERR_ARG,
+                "deterministic needs one kernel for every m, and '%s' and '%s' are pinned differently: pin without "
+                "m",
+                s->key, like[j].key);
+        }
+    }
     return MM3_OK;
 }
 

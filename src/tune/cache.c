@@ -108,12 +108,29 @@ static mm3_status write_all(int fd, const char *text, size_t n, const char *path
     return MM3_OK;
 }
 
+/* A pipe or a device is nothing to rename over. */
+static mm3_status write_in_place(const mm3_plan *plan, const char *path)
+{
+    char *text = NULL;
+    mm3_status st;
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    MM3_CHECK(fd >= 0, MM3_ERR_IO, "cannot write %s: %s", path, strerror(errno));
+    st = mm3_plan_print(plan, &text);
+    if (st == MM3_OK) st = write_all(fd, text, strlen(text), path);
+    if (close(fd) != 0 && st == MM3_OK)
+        st = mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot write %s: %s", path, strerror(errno));
+    mm3_free(text);
+    return st;
+}
+
 mm3_status mm3_plan_save(const mm3_plan *plan, const char *path)
 {
     char *text = NULL, *temporary = NULL;
     mm3_status st = MM3_OK;
     int fd = -1;
+    struct stat s;
     mm3_buf name = { 0 };
+    if (stat(path, &s) == 0 && !S_ISREG(s.st_mode)) return write_in_place(plan, path);
     mm3_buf_printf(&name, "%s.XXXXXX", path);
     MM3_GOTO(mm3_buf_take(&name, &temporary, NULL));
     MM3_GOTO(mm3_plan_print(plan, &text));

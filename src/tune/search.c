@@ -6,6 +6,14 @@
 
 static const double JOINT_SHARE = 0.2; /* of the budget, kept for joint checks */
 
+const char *mm3_tune_gate(const char *tune, const char *graphs, const char *plan)
+{
+    if (graphs && strcmp(graphs, "off") == 0) return "graphs are off";
+    if (plan) return "a plan file is given";
+    if (tune && strcmp(tune, "off") == 0) return "tuning is off";
+    return NULL;
+}
+
 void mm3__warn(mm3_tuner *t, const char *fmt, ...)
 {
     char text[1024];
@@ -152,7 +160,6 @@ static mm3_status is_known(mm3_tuner *t, const mm3__work *w, bool *known)
     MM3_TRY(mm3__entrants(t, w, &entrant, &n));
     *known = mm3__is_current(d, entrant, n);
     mm3_free(entrant);
-    t->counts.reused += *known;
     return MM3_OK;
 }
 
@@ -164,7 +171,10 @@ static mm3_status one_stage(mm3_tuner *t, const mm3__work *w, int i, int n)
     t->counts.pinned += pinned;
     if (pinned) return MM3_OK;
     MM3_TRY(is_known(t, w, &known));
-    if (known) return MM3_OK;
+    if (known) {
+        t->counts.reused += !mm3_plan_find(t->plan, w->key)->made_here;
+        return MM3_OK;
+    }
     if (t->options.progress)
         MM3_CHECK(t->options.progress(t->options.user, i, n, w->key, NULL), MM3_ERR_CANCELLED, "tuning was cancelled");
     MM3_TRY(mm3__tune_stage(t, w));
@@ -211,6 +221,25 @@ mm3_status mm3_tuner_stages(mm3_tuner *t, const mm3_stage *stages, int n, double
         mm3_plan_key(w.op, stages[i].contract[0], t->options.deterministic, key, sizeof key);
         if (t->options.deterministic) gather_groups(stages, n, i, &w);
         MM3_TRY(one_stage(t, &w, i, n));
+    }
+    return MM3_OK;
+}
+
+mm3_status mm3_tuner_knows(mm3_tuner *t, const mm3_stage *stages, int n, bool *knows)
+{
+    *knows = true;
+    for (int i = 0; i < n && *knows; i++) {
+        char key[MM3_MAX_KEY_TEXT], part[MM3_MAX_KEY_TEXT];
+        mm3__work w = { .op = stages[i].op, .key = key, .group = { &stages[i] }, .n_groups = 1 };
+        mm3_key fields = { .op = w.op };
+        mm3_choice pin;
+        const void *contract = stages[i].n ? stages[i].contract[0] : NULL;
+        if (!contract) continue;
+        mm3_op_info_of(w.op)->key(contract, &fields);
+        if (t->options.pins && mm3_pins_match(t->options.pins, &fields, &pin)) continue;
+        if (mm3_part_is_pinned(t->options.pins, w.op, contract, part, sizeof part)) continue;
+        mm3_plan_key(w.op, contract, t->options.deterministic, key, sizeof key);
+        MM3_TRY(is_known(t, &w, knows));
     }
     return MM3_OK;
 }

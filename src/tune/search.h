@@ -8,6 +8,8 @@
 
 /* How it is measured and decided: plans made under another number are misses. */
 enum { MM3_TUNE_POLICY = 1 };
+/* What the engine's states are: contexts for what reads the KV cache, draws for what reads experts. */
+#define MM3_TUNE_WORKLOAD "ctx 1k,8k,32k routing uniform"
 
 /* ---- race.c: deciding from repeated measurements; no kernel in sight ------------------------------------------ */
 
@@ -46,6 +48,10 @@ MM3_MUST_USE mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, c
 
 /* ---- the tuner ----------------------------------------------------------------------------------------------------
  */
+
+/* Why nothing is tuned with these options of an engine (mm3.h); NULL: tuning applies. The model is MiniMax-M3 and in
+ * one pipeline stage: mm3 knows no other. */
+const char *mm3_tune_gate(const char *tune, const char *graphs, const char *plan);
 
 typedef struct mm3_tune_options {
     const mm3_pins *pins;          /* borrowed, or NULL */
@@ -96,6 +102,9 @@ void mm3_tuner_close(mm3_tuner **tuner);
  * Trouble with a candidate is in its line. */
 MM3_MUST_USE mm3_status mm3_tuner_stages(mm3_tuner *tuner, const mm3_stage *stages, int n, double step_bytes);
 
+/* Whether every stage has a valid decision, so that mm3_tuner_stages has nothing to do. */
+MM3_MUST_USE mm3_status mm3_tuner_knows(mm3_tuner *tuner, const mm3_stage *stages, int n, bool *knows);
+
 /* Whether the winners' graph of a step is really faster than the natives'. Reuses the verdict on the same decisions;
  * both graphs have their scratch. step    names it: "m=8" stages  of the step, as collected reset   called before every
  * replay, untimed: puts back what a step changes; may be NULL winners out */
@@ -117,7 +126,7 @@ const char *mm3_tuner_warnings(const mm3_tuner *tuner);
  * errors  MM3_ERR_FORMAT, MM3_ERR_IO; MM3_ERR_UNSUPPORTED it is another device's, or a line is stale */
 MM3_MUST_USE mm3_status mm3_plan_load_strict(mm3_plan **out, const char *path, const mm3_device_info *device,
                                              const char *workload, mm3_kernels_of_fn *kernels_of);
-/* Write a plan to a file: a temporary one beside it, then a rename. */
+/* Write a plan to a file: a temporary one beside it, then a rename. Straight into what is no regular file. */
 MM3_MUST_USE mm3_status mm3_plan_save(const mm3_plan *plan, const char *path);
 /* The cache file of a device in a folder (mm3_free). */
 char *mm3_plan_cache_path(const char *dir, const mm3_plan_head *head);

@@ -469,6 +469,15 @@ static void test_binding(void **state)
     op.m = 8, op.k = 64;
     assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_ERR_UNSUPPORTED);
     mm3_plan_close(&plan);
+    /* a larger one is there, but refuses: the first of the list */
+    mm3_buf_clear(&text);
+    mm3_buf_printf(&text, "%squantize m=8 k=32 | even/b | alone | src 00000000\n", head_line);
+    b.plan = plan = parse(text.data, &w);
+    mm3_plan_bind(plan, "cpu", kernels_of, "t.plan", &w);
+    op.m = 3, op.k = 32;
+    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_OK);
+    assert_true(c.kernel == &plain);
+    mm3_plan_close(&plan);
     mm3_buf_free(&text);
     mm3_buf_free(&w);
 }
