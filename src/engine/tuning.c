@@ -180,7 +180,7 @@ static mm3_status borrow_pages(tuning *t)
     int max_pages = (e->context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS;
     if (t->n_borrowed > 0) return MM3_OK;
     t->n_borrowed = (int)MM3_MIN(want + 1, (size_t)e->n_pages);
-    mm3_forward_fill_pages(e->forward, t->n_borrowed);
+    mm3_forward_fill_pages(e->forward, 0, t->n_borrowed);
     for (int i = 0; i < e->max_batch * max_pages; i++) table[i] = i % t->n_borrowed;
     return MM3_OK;
 }
@@ -468,7 +468,7 @@ mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options)
 {
     tuning t = { .e = engine, .options = options };
     mm3_status st = run(&t);
-    if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, t.n_borrowed);
+    if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, 0, t.n_borrowed);
     for (int i = 0; i < t.n_steps; i++) mm3_collect_close(&t.step[i].collect);
     mm3_free(t.step);
     engine->tune_options.user = NULL; /* nothing is tuned after this */
