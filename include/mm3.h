@@ -65,7 +65,7 @@ typedef enum mm3_numerics {
 typedef bool mm3_on_tune(void *user, int i_stage, int n_stages, const char *key, const char *best);
 
 typedef struct mm3_options {
-    const char *model_dir; /* folder with config.json and the shards; required */
+    const char *model_dir; /* folder with config.json and the shards; required, unless `synthetic` is given */
     mm3_numerics numerics; /* default W8A8 */
     int n_threads;         /* 0: one per core */
     int max_batch;         /* sessions that may decode together; default 1 */
@@ -85,11 +85,16 @@ typedef struct mm3_options {
     bool deterministic;       /* only kernels whose rows do not depend on each other: equal bits alone and in a batch */
     mm3_on_tune *on_tune;     /* progress, or NULL */
     void *on_tune_user;
+    /* "m3,layers=2,experts=16,routing=zipf": random weights of M3's width instead of model_dir, for benchmarks. What is
+     * not named (layers, dense, experts, vocab, hidden, heads, kv_heads, intermediate, expert_intermediate, top_k,
+     * routing=uniform|zipf, seed) is as in M3, but experts and vocab shrink to what memory holds. NULL: none */
+    const char *synthetic;
 } mm3_options;
 
-#define MM3_OPTIONS_INIT                                                                                              \
-    {                                                                                                                 \
-        NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0.0, false, NULL, NULL \
+#define MM3_OPTIONS_INIT                                                                                               \
+    {                                                                                                                  \
+        NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0.0, false, NULL, NULL, \
+            NULL                                                                                                       \
     }
 
 /* Map the checkpoint, check every tensor against config.json, make the buffers.
@@ -104,6 +109,20 @@ MM3_API MM3_MUST_USE mm3_status mm3_engine_info(mm3_engine *engine, char **json)
 /* The decisions as text, one a line, with what else was tried under each (docs/tuning.md). "" where nothing is tuned.
  */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_plan(mm3_engine *engine, char **text);
+/* For benches: how long one recorded decode step takes, and what it consists of. Runs on the engine's thread once no
+ * sequence is being evaluated, on free KV pages; allocates before it times, and tunes nothing.
+ *   spec    JSON {"m": rows of the batch, "context": tokens that each sequence holds (absent: 1024, or less),
+ *           "seconds": how long to time (absent: 1), "rounds": 0 (absent): what fits into that time, at least 5}
+ *   result  JSON {"m", "graph": the rows that the batch is padded to, "context", "kept": "winners" or "natives", which
+ *           graph serves, "bytes": what a step must move, "experts_hit": on the average of layers, "rounds",
+ *           "allocations": made while the clock ran (0),
+ *           "pairs": [{"a", "b", "a_s": [..], "b_s": [..]}]: seconds of a step, one of each round, timed A B B A:
+ *             graph beside eager, the same kernels issued one by one; winners beside natives, both recorded (absent
+ *             where nothing was tuned); graph beside exact, a graph of m rows (absent where the graph has as many)
+ *           "ops": [{"op", "key", "choice", "calls", "bytes", "s": [..]}]: each stage, all its calls, by a replay that
+ *             stops after every one: the sums over the stages are a little more than a step}
+ * errors  MM3_ERR_ARG a bad spec, no graph of so many rows; MM3_ERR_NOMEM, also where KV pages are too few */
+MM3_API MM3_MUST_USE mm3_status mm3_engine_measure(mm3_engine *engine, const char *spec, char **result);
 /* Sizes that callers need: rows of logits, and the longest sequence. */
 MM3_API int mm3_engine_vocab_size(const mm3_engine *engine);
 MM3_API int mm3_engine_context(const mm3_engine *engine);

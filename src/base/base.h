@@ -56,6 +56,8 @@ char *mm3_strdup(const char *s);
 void *mm3_alloc_aligned(size_t n_bytes);
 /* Forget the contents of a part of an allocation: it reads as zeros, and its memory goes back to the system. */
 void mm3_memory_release(void *p, size_t n_bytes);
+/* Bytes that may be used without pushing anybody out; half of the machine's memory where the system does not say. */
+size_t mm3_memory_available(void);
 /* a * b, or SIZE_MAX where it does not fit (which every allocator refuses). */
 size_t mm3_mul(size_t a, size_t b);
 /* Test hooks. Fail the k-th allocation from now on (0: never), and count the allocations of the process. */

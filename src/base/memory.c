@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "base/base.h"
 
@@ -69,6 +70,17 @@ void mm3_memory_release(void *p, size_t n_bytes)
     }
     memset(begin, 0, (size_t)(first - begin));
     memset(last, 0, (size_t)(end - last));
+}
+
+size_t mm3_memory_available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    unsigned long long kib = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
+    if (f) fclose(f);
+    return kib ? (size_t)kib * 1024 : (size_t)sysconf(_SC_PHYS_PAGES) / 2 * (size_t)sysconf(_SC_PAGESIZE);
 }
 
 void mm3_free(void *p) { free(p); }

@@ -78,6 +78,60 @@ typedef struct mm3_bench_result {
 MM3_MUST_USE mm3_status mm3_bench_kernels(mm3_bench_result *out, const mm3_bench *bench, mm3_device *device);
 void mm3_bench_result_free(mm3_bench_result *result);
 
+/* ---- decode steps (decode.c) ------------------------------------------------------------------------------------ */
+
+/* One operation of a step: all its calls. */
+typedef struct mm3_bench_op {
+    char name[32];
+    int calls;
+    double share; /* of the step */
+    double time_s;
+    double bytes;
+} mm3_bench_op;
+
+/* One stage of a step, as the plan has it. */
+typedef struct mm3_bench_stage {
+    char *key, *choice; /* owned */
+    int calls;
+    double time_s, bytes;
+} mm3_bench_stage;
+
+/* A step of m rows. Ratios are medians over rounds, with median absolute deviations; NaN where there is nothing to
+ * compare with. */
+typedef struct mm3_bench_step {
+    int m, graph, context, n_rounds; /* m rows, in the graph of `graph` rows */
+    bool winners;                    /* the graph that serves is the winners'; else the natives' */
+    mm3_spread time, eager, natives; /* seconds; natives: of their graph */
+    mm3_spread over_eager;           /* the graph's time over that of the same kernels issued one by one */
+    mm3_spread over_natives;         /* the winners' graph over the natives' */
+    mm3_spread over_exact;           /* the graph over one of m rows: what padding costs */
+    double experts_hit;              /* on the average of layers */
+    double bytes;                    /* what the step must move: of weights what is hit, once */
+    double ceiling;                  /* bytes per second that this machine reads, before and after these steps */
+    double fraction;                 /* of the ceiling */
+    double stamped;                  /* sum over the stages over a step: what stopping after each adds */
+    mm3_bench_op op[MM3_N_OPS];      /* those it has, the largest share first */
+    int n_ops;
+    mm3_bench_stage *stage; /* owned */
+    int n_stages;
+} mm3_bench_step;
+
+typedef struct mm3_bench_decode {
+    mm3_bench_step *step; /* owned */
+    int n_steps;
+    double ceiling; /* bytes per second: the median of all reads, in the best way */
+    const char *ceiling_by;
+    bool may_be_warm; /* the steps' bytes would fit the last cache: the fraction says little */
+    size_t last_cache;
+} mm3_bench_decode;
+
+/* Time the engine's recorded steps of m[0..n_m) rows, and the memory's speed before and after each.
+ *   seconds  for each m; rounds  0: as many as fit
+ * errors  those of mm3_engine_measure; MM3_ERR_NOMEM */
+MM3_MUST_USE mm3_status mm3_bench_decode_run(mm3_bench_decode *out, mm3_engine *engine, const int *m, int n_m,
+                                             int context, double seconds, int rounds);
+void mm3_bench_decode_free(mm3_bench_decode *result);
+
 /* The operation's shape in MiniMax-M3, on one machine; kernels.c. */
 const char *mm3_bench_shape(mm3_op_id op);
 

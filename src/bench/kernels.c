@@ -2,7 +2,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "bench/bench.h"
 
@@ -46,18 +45,6 @@ typedef struct trial {
     double all_per_byte[MAX_WAYS]; /* sums over every m, to name the best way */
     int n_rounds;
 } trial;
-
-/* Bytes that may be used without pushing anybody out; a guess where the system does not say. */
-static size_t available_bytes(const mm3_device_info *info)
-{
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    unsigned long long kib = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) break;
-    if (f) fclose(f);
-    return kib ? (size_t)kib * 1024 : info->memory_bytes / 2;
-}
 
 /* ---- one launch ---------------------------------------------------------------------------------------------- */
 
@@ -322,7 +309,7 @@ mm3_status mm3_bench_kernels(mm3_bench_result *out, const mm3_bench *bench, mm3_
         goto done;
     }
     for (int i = 0; i < bench->n_m; i++) list_rows(bench, info->kind, out->row + i * n_per_m);
-    MM3_GOTO(run_all(t, n_per_m, available_bytes(info)));
+    MM3_GOTO(run_all(t, n_per_m, mm3_memory_available()));
 done:
     if (t) {
         close_copies(t);

@@ -6,23 +6,21 @@
 #include "bench/bench.h"
 #include "cli/cli.h"
 
-enum { MAX_M = 64 };
-
-/* "1,2,4,8" */
-static int read_list(const char *text, int *m, int *n)
+int cli_read_rows(const char *option, const char *text, int *m, int *n)
 {
     char part[16];
     for (*n = 0; *text;) {
         size_t length = strcspn(text, ",");
         int64_t value;
         snprintf(part, sizeof part, "%.*s", (int)MM3_MIN(length, sizeof part - 1), text);
-        if (*n == MAX_M || !mm3_parse_int(part, 1, 65536, &value))
-            return cli_usage("--m %s: use up to %d whole numbers of rows from 1, like 1,2,4,8", part, MAX_M);
+        if (*n == CLI_MAX_M || !mm3_parse_int(part, 1, 65536, &value))
+            return cli_usage("--%s %s: use up to %d whole numbers of rows from 1, like 1,2,4,8", option, part,
+                             CLI_MAX_M);
         m[(*n)++] = (int)value;
         text += length;
         text += *text == ',';
     }
-    return *n ? CLI_GO : cli_usage("--m needs a list of rows, like 1,2,4,8");
+    return *n ? CLI_GO : cli_usage("--%s needs a list of rows, like 1,2,4,8", option);
 }
 
 /* "9216,6144" is short for "n=9216,k=6144"; what comes after may name fields. */
@@ -110,7 +108,7 @@ static void print_text(const mm3_bench_result *r, const char *op, const mm3_devi
 static int bench_kernels(int argc, char **argv)
 {
     const char *op = NULL, *shape = NULL, *m_text = "1,2,4,8";
-    int n_threads = 0, m[MAX_M], status, found;
+    int n_threads = 0, m[CLI_MAX_M], status, found;
     bool json = false;
     mm3_bench bench = { .m = m, .seconds = 2, .seed = 1 };
     mm3_bench_result result;
@@ -137,7 +135,7 @@ static int bench_kernels(int argc, char **argv)
     bench.op = (mm3_op_id)found;
     bench.shape = mm3_shape_default(bench.op);
     if (mm3_shape_parse(bench.op, mm3_bench_shape(bench.op), &bench.shape) != MM3_OK) return cli_failed();
-    status = read_list(m_text, m, &bench.n_m);
+    status = cli_read_rows("m", m_text, m, &bench.n_m);
     if (status == CLI_GO && shape) status = read_shape(bench.op, shape, &bench.shape);
     if (status != CLI_GO) return status;
     if (mm3_device_open(&device, n_threads) != MM3_OK) return cli_failed();
@@ -157,11 +155,16 @@ static int bench_kernels(int argc, char **argv)
 
 int cmd_bench(int argc, char **argv)
 {
-    if (argc > 1 && strcmp(argv[1], "kernels") == 0) {
-        argv[1] = argv[0]; /* errors and help speak of 'bench' */
-        return bench_kernels(argc - 1, argv + 1);
-    }
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } what[] = { { "kernels", bench_kernels }, { "decode", cli_bench_decode } };
+    for (int i = 0; i < MM3_COUNT(what) && argc > 1; i++)
+        if (strcmp(argv[1], what[i].name) == 0) {
+            argv[1] = argv[0]; /* errors and help speak of 'bench' */
+            return what[i].run(argc - 1, argv + 1);
+        }
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return bench_kernels(argc, argv);
-    if (argc > 1) return cli_usage("bench has no '%s': use 'mm3 bench kernels'", argv[1]);
-    return cli_usage("bench needs what to measure: use 'mm3 bench kernels'");
+    if (argc > 1) return cli_usage("bench has no '%s': use 'mm3 bench kernels' or 'mm3 bench decode'", argv[1]);
+    return cli_usage("bench needs what to measure: use 'mm3 bench kernels' or 'mm3 bench decode'");
 }

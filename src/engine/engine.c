@@ -8,7 +8,7 @@ enum { DEFAULT_CONTEXT = 8192, DEFAULT_CHUNK = 256, MIN_LOGITS = 64, MAX_BATCH =
 
 static mm3_status check_options(const mm3_options *o)
 {
-    MM3_CHECK(o->model_dir && *o->model_dir, MM3_ERR_ARG, "no model folder was given");
+    MM3_CHECK(o->synthetic || (o->model_dir && *o->model_dir), MM3_ERR_ARG, "no model folder was given");
     MM3_CHECK(o->numerics == MM3_NUMERICS_W8A8 || o->numerics == MM3_NUMERICS_W8A16, MM3_ERR_ARG,
               "numerics %d: use w8a8 or w8a16", (int)o->numerics);
     MM3_CHECK(o->max_batch >= 1 && o->max_batch <= MAX_BATCH, MM3_ERR_ARG, "max_batch %d: use 1 to %d", o->max_batch,
@@ -21,6 +21,20 @@ static mm3_status check_options(const mm3_options *o)
     MM3_CHECK(!o->kv_dtype || strcmp(o->kv_dtype, "f32") == 0 || strcmp(o->kv_dtype, "bf16") == 0, MM3_ERR_ARG,
               "kv_dtype '%s': use f32 or bf16", o->kv_dtype);
     return MM3_OK;
+}
+
+static mm3_status open_model(mm3_engine *e, const mm3_options *o)
+{
+    mm3_synthetic s;
+    if (o->synthetic) {
+        size_t available = mm3_memory_available();
+        MM3_TRY(mm3_synthetic_parse(&s, o->synthetic));
+        mm3_synthetic_fit(&s, available - available / 4); /* buffers and KV pages want room too */
+        MM3_TRY(mm3_model_synthesize(&e->model, &s));
+    } else {
+        MM3_TRY(mm3_model_open(&e->model, o->model_dir));
+    }
+    return mm3_generation_config_load(&e->generation, o->synthetic ? NULL : o->model_dir);
 }
 
 /* Sizes that the options leave open. */
@@ -101,8 +115,7 @@ mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options)
 
     MM3_GOTO(mm3_device_open(&e->device, options->n_threads));
     if (options->backend) MM3_GOTO(mm3_pins_parse(&e->pins, options->backend, mm3_device_info_of(e->device)->kind));
-    MM3_GOTO(mm3_model_open(&e->model, options->model_dir));
-    MM3_GOTO(mm3_generation_config_load(&e->generation, options->model_dir));
+    MM3_GOTO(open_model(e, options));
     add_stop_ids(e, e->model->config.stop_ids, e->model->config.n_stop_ids);
     add_stop_ids(e, e->generation.stop_ids, e->generation.n_stop_ids);
 

@@ -248,6 +248,10 @@ static void admit(mm3_engine *e, mm3_job *job, int slot)
         finish(e, job, MM3_OK);
         return;
     }
+    if (job->kind == MM3_JOB_MEASURE) {
+        finish(e, job, mm3__measure(e, job->spec, job->result));
+        return;
+    }
     job->slot = slot;
     e->running[slot] = job;
     if (job->kind == MM3_JOB_GENERATE)
@@ -274,7 +278,7 @@ static bool admit_waiting(mm3_engine *e)
             pthread_mutex_unlock(&e->lock);
             return false;
         }
-        if (e->queue_head && slot < e->max_batch) {
+        if (e->queue_head && slot < e->max_batch && !(busy && e->queue_head->kind == MM3_JOB_MEASURE)) {
             job = e->queue_head;
             e->queue_head = job->next;
             if (!e->queue_head) e->queue_tail = NULL;

@@ -83,7 +83,13 @@ struct mm3_session {
     double prefill_s, decode_s;
 };
 
-typedef enum mm3_job_kind { MM3_JOB_EVALUATE, MM3_JOB_GENERATE, MM3_JOB_SCORE, MM3_JOB_RELEASE } mm3_job_kind;
+typedef enum mm3_job_kind {
+    MM3_JOB_EVALUATE,
+    MM3_JOB_GENERATE,
+    MM3_JOB_SCORE,
+    MM3_JOB_RELEASE,
+    MM3_JOB_MEASURE /* of no session; waits until nothing runs */
+} mm3_job_kind;
 
 /* A request of one session, waited for by the thread that made it. */
 struct mm3_job {
@@ -98,6 +104,8 @@ struct mm3_job {
     mm3_on_token *on_token;
     mm3_on_logits *on_logits;
     void *user;
+    const char *spec; /* measure */
+    char **result;
 
     int slot;         /* while running */
     int n_table;      /* pages of the session that are in the step block's table */
@@ -117,6 +125,9 @@ mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
 void mm3__tune_free(mm3_engine *engine);
 /* The recorded step that m rows are padded up to; NULL where there is none. */
 mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
+
+/* measure.c: on the scheduler thread, with no job running. As mm3_engine_measure. */
+mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
 
 /* scheduler.c */
 mm3_status mm3__scheduler_start(mm3_engine *engine);

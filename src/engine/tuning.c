@@ -200,7 +200,7 @@ static void borrow_pages(tuning *t)
     t->n_borrowed = (int)MM3_MIN(MM3_MAX(want, (size_t)e->max_batch) + (size_t)max_pages, (size_t)e->n_pages);
     if ((size_t)t->n_borrowed < mm3_mul((size_t)e->max_batch, (size_t)max_pages))
         while (common_divisor(t->n_borrowed, max_pages) != 1) t->n_borrowed--;
-    mm3_forward_fill_pages(e->forward, t->n_borrowed);
+    mm3_forward_fill_pages(e->forward, 0, t->n_borrowed);
     for (int i = 0; i < e->max_batch * max_pages; i++) table[i] = i % t->n_borrowed;
 }
 
@@ -569,7 +569,7 @@ mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options)
     tuning t = { .e = engine, .options = options };
     mm3_status st = run(&t);
     if (engine->tuner) mm3_tuner_save(engine->tuner); /* also where it was cancelled: it goes on from there */
-    if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, t.n_borrowed);
+    if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, 0, t.n_borrowed);
     for (int i = 0; i < t.n_steps; i++) mm3_collect_close(&t.step[i].collect);
     mm3_free(t.step);
     engine->tune_options.user = NULL; /* nothing is tuned after this */

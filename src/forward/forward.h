@@ -30,10 +30,10 @@ void mm3_forward_close(mm3_forward **forward);
 size_t mm3_forward_step_buffer_bytes(const mm3_forward *forward);
 size_t mm3_forward_kv_bytes(const mm3_forward *forward);
 
-/* For measuring before there are sequences: put numbers of an ordinary size into the first n pages; give the memory of
- * the first n pages back to the system (they read as zeros then). */
-void mm3_forward_fill_pages(mm3_forward *forward, int n);
-void mm3_forward_clear_pages(mm3_forward *forward, int n);
+/* For measuring where there are no sequences: put numbers of an ordinary size into n pages from `first` on; give their
+ * memory back to the system (they read as zeros then). */
+void mm3_forward_fill_pages(mm3_forward *forward, int first, int n);
+void mm3_forward_clear_pages(mm3_forward *forward, int first, int n);
 
 /* All that changes from step to step; kernels read and write it in place, so a recorded step never changes. */
 typedef struct mm3_step_block {

@@ -209,11 +209,11 @@ void mm3_forward_set_n_token(mm3_forward *forward, int n)
     forward->n_token = MM3_MIN(n, forward->model->config.vocab_size);
 }
 
-void mm3_forward_fill_pages(mm3_forward *forward, int n)
+void mm3_forward_fill_pages(mm3_forward *forward, int first, int n)
 {
-    size_t bytes = forward->page_bytes * (size_t)n;
-    uint32_t r = 12345;
-    for (size_t at = 0; at + 4 <= bytes; at += 4) { /* +-[0.5, 2) as FP32, or as two BF16 */
+    size_t begin = forward->page_bytes * (size_t)first, end = begin + forward->page_bytes * (size_t)n;
+    uint32_t r = 12345u + 2654435761u * (uint32_t)first;
+    for (size_t at = begin; at + 4 <= end; at += 4) { /* +-[0.5, 2) as FP32, or as two BF16 */
         uint32_t bits;
         r = r * 1664525u + 1013904223u;
         bits = (r & 0x80FFFFFFu) | 0x3F000000u;
@@ -222,7 +222,7 @@ void mm3_forward_fill_pages(mm3_forward *forward, int n)
     }
 }
 
-void mm3_forward_clear_pages(mm3_forward *forward, int n)
+void mm3_forward_clear_pages(mm3_forward *forward, int first, int n)
 {
-    mm3_memory_release(forward->kv_pool, forward->page_bytes * (size_t)n);
+    mm3_memory_release(forward->kv_pool + forward->page_bytes * (size_t)first, forward->page_bytes * (size_t)n);
 }

@@ -39,8 +39,10 @@ mm3_status mm3_generation_config_load(mm3_generation_config *out, const char *di
     static const mm3_generation_config m3 = { .temperature = 1.0, .top_p = 0.95, .top_k = 40, .repetition_penalty = 1 };
     mm3_status st = MM3_OK;
     json_t *root = NULL;
-    char *path = mm3_path_join(dir, "generation_config.json");
+    char *path;
     *out = m3;
+    if (!dir) return MM3_OK;
+    path = mm3_path_join(dir, "generation_config.json");
     MM3_CHECK(path, MM3_ERR_NOMEM, "%s: out of memory", dir);
     if (!mm3_path_exists(path)) goto done;
     MM3_GOTO(mm3_json_load(&root, path));

@@ -370,6 +370,7 @@ void mm3_model_close(mm3_model **model)
     mm3_model *m = model ? *model : NULL;
     if (!m) return;
     mm3_shards_close(&m->shards);
+    mm3_free(m->memory);
     mm3_arena_free(&m->arena);
     mm3_free(m->dir);
     mm3_free(m);

@@ -109,7 +109,8 @@ typedef struct mm3_model {
     int n_tensors, n_skipped; /* text tensors used; vision, MTP and other known extras passed over by name */
     int n_unused;             /* others that no part reads: outside the text model's names, or rotary tables */
     int n_unlisted;           /* tensors in the shards that the index does not list */
-    mm3_shards *shards;       /* owned */
+    mm3_shards *shards;       /* owned; NULL where weights are synthetic */
+    unsigned char *memory;    /* owned: synthetic weights */
     mm3_arena arena;          /* owned */
     char *dir;                /* owned */
 } mm3_model;
@@ -122,8 +123,36 @@ typedef struct mm3_model {
 MM3_MUST_USE mm3_status mm3_model_open(mm3_model **out, const char *dir);
 void mm3_model_close(mm3_model **model);
 
+/* ---- a model of random numbers, for benchmarks (synthetic.c) ---------------------------------------------------- */
+
+/* Sizes of the released model, in part cut down. Of the layers the first `dense` have full attention and a dense MLP,
+ * the others sparse attention and experts. */
+typedef struct mm3_synthetic {
+    int layers;         /* 0: 2 */
+    int dense;          /* 0: one in twenty, at least one: of M3's 60 layers 3 are dense */
+    int experts, vocab; /* 0: as in M3; mm3_synthetic_fit chooses less where memory asks for it */
+    int hidden, heads, kv_heads, intermediate, expert_intermediate, experts_per_token;
+    bool zipf; /* expert of rank r is chosen in proportion to 1 / r; else all alike */
+    uint64_t seed;
+} mm3_synthetic;
+
+/* "m3,layers=3,experts=16,vocab=8192,routing=zipf,seed=7"; further names: dense, hidden, heads, kv_heads,
+ * intermediate, expert_intermediate, top_k. What is not named is as in MiniMax-M3.
+ * errors  MM3_ERR_ARG names the word */
+MM3_MUST_USE mm3_status mm3_synthetic_parse(mm3_synthetic *out, const char *text);
+/* Bytes of weights. */
+size_t mm3_synthetic_bytes(const mm3_synthetic *spec);
+/* Choose what is 0: M3's size where that stays within n_bytes. Else first the vocabulary shrinks, to the part of M3's
+ * that `layers` are of its layers, so that the head keeps its share of a step; then the experts are halved. */
+void mm3_synthetic_fit(mm3_synthetic *spec, size_t n_bytes);
+/* Make the model: takes about a second for 4 GB. Weights have the exponents of trained ones (products of about the
+ * size of their input), norms are near 0. The router is the real one: its weights read channels that hold only the
+ * embedding, so that random tokens are routed by the distribution that `zipf` says.
+ * errors  MM3_ERR_ARG sizes that do not go together; MM3_ERR_NOMEM more bytes than are available: names both */
+MM3_MUST_USE mm3_status mm3_model_synthesize(mm3_model **out, const mm3_synthetic *spec);
+
 /* generation_config.json of a folder; defaults of M3 (temperature 1, top_p 0.95, top_k 40) where the file or a
- * key is absent. */
+ * key is absent, or the folder is NULL. */
 typedef struct mm3_generation_config {
     bool found;
     double temperature, top_p, min_p, repetition_penalty; /* temperature 0 where do_sample is false */
