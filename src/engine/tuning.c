@@ -543,6 +543,8 @@ static mm3_status run(tuning *t)
     MM3_TRY(find_gate(t));
     if (!is(t->options->graphs, "off")) {
         MM3_TRY(read_shapes(t));
+        /* Recorded steps hold addresses: what they may read is made now. Memory that is never touched costs nothing. */
+        MM3_TRY(mm3_forward_need_counts(e->forward));
         MM3_TRY(collect_all(t));
     }
     if (t->options->deterministic && e->pins) MM3_TRY(check_pins(t));
