@@ -112,7 +112,7 @@ MM3_API MM3_MUST_USE mm3_status mm3_engine_plan(mm3_engine *engine, char **text)
 /* For benches: how long one recorded decode step takes, and what it consists of. Runs on the engine's thread once no
  * sequence is being evaluated, on free KV pages; allocates before it times, and tunes nothing.
  *   spec    JSON {"m": rows of the batch, "context": tokens that each sequence holds (absent: 1024, or less),
- *           "seconds": how long to time (absent: 1), "rounds": 0 (absent): what fits into that time, at least 5}
+ *           "seconds": how long to time (absent: 1), "rounds": 0 (absent): what fits into that time, at least 3}
  *   result  JSON {"m", "graph": the rows that the batch is padded to, "context", "kept": "winners" or "natives", which
  *           graph serves, "bytes": what a step must move, "experts_hit": on the average of layers, "rounds",
  *           "allocations": made while the clock ran (0),

@@ -256,7 +256,7 @@ int cli_bench_decode(int argc, char **argv)
         { "routing", 0, CLI_WORD, &o.routing, "uniform|zipf", "how random tokens spread over experts (uniform)", 0, 0 },
         { "m", 0, CLI_TEXT, &o.m_text, "LIST", "rows of the steps (default: each graph shape)", 0, 0 },
         { "seconds", 0, CLI_DOUBLE, &o.seconds, "S", "for each m (default 2)", 0, 3600 },
-        { "rounds", 0, CLI_INT, &o.rounds, "N", "0 (default): what fits into --seconds, at least 5", 0, 1000 },
+        { "rounds", 0, CLI_INT, &o.rounds, "N", "0 (default): what fits into --seconds, at least 3", 0, 1000 },
         { "json", 0, CLI_FLAG, &o.json, NULL, "as JSON", 0, 0 },
         { .kind = CLI_HEADING,
           .help = "Defaults here: --context 1024, which is where every sequence stands; --chunk 1,\n"

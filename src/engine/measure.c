@@ -4,7 +4,7 @@
 
 #include "engine/state.h"
 
-enum { MIN_ROUNDS = 5, MAX_ROUNDS = 1000, MAX_PAIRS = 3 };
+enum { MIN_ROUNDS = 3, MAX_ROUNDS = 1000, MAX_PAIRS = 3 };
 
 /* What is asked for. */
 typedef struct request {
