@@ -136,11 +136,11 @@ int cli_open_engine(mm3_engine **out, cli_engine *engine)
 {
     mm3_status st;
     *out = NULL;
-    if (!set_plan_cache(engine)) return CLI_FAILED;
     engine->options.model_dir = cli_model_dir(engine->options.model_dir);
     if (!engine->options.model_dir) return CLI_USAGE;
     if (!cli_model_has(engine->options.model_dir, "config.json"))
         return cli_error("%s has no config.json: give -m the folder of a checkpoint", engine->options.model_dir);
+    if (!set_plan_cache(engine)) return CLI_FAILED;
     st = mm3_engine_open(out, &engine->options);
     mm3_free(engine->plan_cache_dir);
     engine->plan_cache_dir = NULL;
