@@ -147,11 +147,11 @@ int cli_open_engine(mm3_engine **out, cli_engine *engine)
     json_t *info;
     bool interrupted;
     *out = NULL;
-    if (!cli_find_plan_cache(engine)) return CLI_USAGE;
     if (!engine->options.synthetic) engine->options.model_dir = cli_model_dir(engine->options.model_dir);
     if (!engine->options.synthetic && !engine->options.model_dir) return CLI_USAGE;
     if (!engine->options.synthetic && !cli_model_has(engine->options.model_dir, "config.json"))
         return cli_error("%s has no config.json: give -m the folder of a checkpoint", engine->options.model_dir);
+    if (!cli_find_plan_cache(engine)) return CLI_USAGE;
     cli_progress_begin(&engine->progress, engine->options.tune_budget_s);
     engine->options.on_tune = cli_on_tune;
     engine->options.on_tune_user = &engine->progress;
