@@ -73,6 +73,26 @@ static int print_json(const mm3_bench_result *r, const char *op, const char *sha
     return cli_print_json(root);
 }
 
+static bool same_refusal(const mm3_bench_row *a, const mm3_bench_row *b)
+{
+    return a->kernel == b->kernel && a->tactic == b->tactic && strcmp(a->refused, b->refused) == 0;
+}
+
+/* Each candidate once, with the rows that it refuses for that reason. */
+static void print_refusals(const mm3_bench_result *r)
+{
+    printf("\nrefused\n");
+    for (int i = 0; i < r->n_rows; i++) {
+        bool seen = !r->row[i].refused[0];
+        for (int j = 0; j < i; j++) seen |= same_refusal(&r->row[i], &r->row[j]);
+        if (seen) continue;
+        printf("      %s/%s %s: m", r->row[i].kernel->name, r->row[i].tactic->name, r->row[i].refused);
+        for (int j = i; j < r->n_rows; j++)
+            if (same_refusal(&r->row[i], &r->row[j])) printf(" %d", r->row[j].m);
+        printf("\n");
+    }
+}
+
 static void print_text(const mm3_bench_result *r, const char *op, const mm3_device_info *info)
 {
     bool refused = false;
@@ -96,13 +116,7 @@ static void print_text(const mm3_bench_result *r, const char *op, const mm3_devi
         printf("%4d  %-28s %11.1f %9.1f %9.2f %9.1f %9.0f %9.3f\n", row->m, name, row->time_s * 1e6, row->mad_s * 1e6,
                row->bytes / 1e6, row->bytes / row->time_s / 1e9, row->flops / row->time_s / 1e9, row->fraction);
     }
-    if (refused) printf("\nrefused\n");
-    for (int i = 0; i < r->n_rows; i++) {
-        const mm3_bench_row *row = &r->row[i];
-        char name[64];
-        snprintf(name, sizeof name, "%s/%s", row->kernel->name, row->tactic->name);
-        if (row->refused[0]) printf("%4d  %-28s %s\n", row->m, name, row->refused);
-    }
+    if (refused) print_refusals(r);
 }
 
 static int bench_kernels(int argc, char **argv)

@@ -228,14 +228,13 @@ static void choosing_operations(maker *k)
             m / 2 % 2);
         if (m % 3 == 0) add(k, MM3_OP_ROUTER, ALL, also, "m=%d,experts=128,top_k=4", m);
         for (int i = 0; i < MM3_COUNT(mode); i++)
-            add(k, MM3_OP_SAMPLE, i ? three(m + i) | BIT(RANDOM) : fills, also,
-                "m=%d,vocab=%d,tokens=%d,mode=%s,penalties=%d,pad=%d", m, 40 + 7 * m, 38 + 7 * m - m % 30, mode[i],
-                m / 2 % 2, m / 3 % 2);
+            add(k, MM3_OP_SAMPLE, i ? three(m + i) : fills, also, "m=%d,vocab=%d,tokens=%d,mode=%s,penalties=%d,pad=%d",
+                m, 40 + 7 * m, 38 + 7 * m - m % 30, mode[i], m / 2 % 2, m / 3 % 2);
     }
     if (k->sweep->quick) return;
     for (int i = 0; i < MM3_COUNT(mode); i++)
-        add(k, MM3_OP_SAMPLE, BIT(RANDOM) | BIT(TRAINED) | BIT(TIES), PLAIN, "m=3,vocab=200064,tokens=200061,mode=%s",
-            mode[i]);
+        add(k, MM3_OP_SAMPLE, i ? BIT(TRAINED) : BIT(RANDOM) | BIT(TIES), PLAIN,
+            "m=2,vocab=200064,tokens=200061,mode=%s", mode[i]);
 }
 
 mm3_status mm3__case_list_make(mm3__case_list *list, const mm3_sweep *sweep)
