@@ -47,6 +47,27 @@ mm3_status net_open(net *n, const char *dir, mm3_numerics numerics, int max_rows
     return n->watch.hidden ? MM3_OK : MM3_ERR_NOMEM;
 }
 
+static mm3_status choose_forced(void *user, mm3_op_id op, const void *contract, mm3_choice *choice)
+{
+    net *n = user;
+    const mm3_kernel *k = mm3_kernel_find(op, "cpu", n->candidate);
+    for (int i = 0; k && i < k->n_tactics; i++)
+        if (!k->refuses || !k->refuses(mm3_device_info_of(n->device), contract, &k->tactics[i])) {
+            *choice = (mm3_choice){ k, &k->tactics[i] };
+            n->n_forced++;
+            return MM3_OK;
+        }
+    return mm3_choose_native(NULL, op, contract, choice);
+}
+
+mm3_status net_force(net *n, const char *candidate)
+{
+    n->candidate = candidate;
+    n->n_forced = 0;
+    mm3_eager_close(&n->watch.eager);
+    return mm3_eager_open(&n->watch.eager, n->device, choose_forced, n);
+}
+
 void net_close(net *n)
 {
     mm3_buf_free(&n->watch.selected);

@@ -26,11 +26,16 @@ typedef struct net {
     mm3_forward *forward;
     mm3_forward_options options;
     net_watch watch;
+    const char *candidate; /* forced, or NULL */
+    long n_forced;
 } net;
 
 /*   pins  NULL: natives */
 mm3_status net_open(net *n, const char *dir, mm3_numerics numerics, int max_rows, int n_slots, int max_pages,
                     const char *pins);
+/* From now on, wherever the candidate of this name accepts a stage with any of its tactics, it runs it; natives do the
+ * rest. Counts the stages it ran in n->n_forced. */
+mm3_status net_force(net *n, const char *candidate);
 void net_close(net *n);
 /* Slot i gets pages i, i + stride, i + 2 stride ... (mod n_pages): scattered when stride > 1. */
 void net_lay_pages(net *n, int stride);
