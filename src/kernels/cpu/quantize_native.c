@@ -6,13 +6,8 @@
 static void run(const mm3_call *call, int i_thread, int n_threads)
 {
     const mm3_quantize *op = call->op;
-    int begin, end;
     assert(op->k % MM3_MX_BLOCK == 0);
-    mm3_share(op->m * (op->k / MM3_MX_BLOCK), i_thread, n_threads, &begin, &end);
-    for (int b = begin; b < end; b++) {
-        size_t at = (size_t)b * MM3_MX_BLOCK;
-        op->scales[b] = mm3__quantize_block(op->x + at, op->codes + at);
-    }
+    mm3__quantize_part(op, i_thread, n_threads);
 }
 
 static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
