@@ -42,6 +42,7 @@ static void reference(const void *contract, double *magnitude)
         scale = 1 / sqrt(sum / op->k + (double)op->eps);
         for (int c = 0; c < op->k; c++) {
             y[c] = (float)((double)x[c] * scale * (double)(1.0f + op->w[c]));
+            if (isnan(y[c])) y[c] = NAN;
             if (!op->delta && magnitude) magnitude[at + (size_t)c] = fabs((double)y[c]);
         }
     }

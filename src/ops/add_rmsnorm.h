@@ -10,8 +10,9 @@
  *   delta   [m, k]  or NULL
  *   w       [k]     FP32; stored "minus one" (trap: w = 0 is the plain norm)
  *   y       [m, k]
- *   rounds  x after the addition; y once. 1 + w is in FP32. Rows are independent; padded rows too.
+ *   rounds  x after the addition; y once, a NaN to the positive one. 1 + w is in FP32.
  *   source  m3 checkpoint: use_gemma_norm, rms_norm_eps
+ * Rows are independent; padded rows too.
  */
 typedef struct mm3_add_rmsnorm {
     int m, k;

@@ -36,6 +36,7 @@ static void reference(const void *contract, double *magnitude)
             a = (double)op->alpha * g;
             sigmoid = 1 / (1 + exp(-a));
             op->y[at] = (float)(g * sigmoid * (u + (double)op->beta));
+            if (isnan(op->y[at])) op->y[at] = NAN;
             if (magnitude)
                 magnitude[at] = fabs(g * sigmoid) * (fabs(u) + fabs((double)op->beta)) * (1 + fabs(a) * (1 - sigmoid));
         }

@@ -8,7 +8,7 @@
  *
  *   gate_up  [m, 2n]  gate columns, then up columns (not interleaved)
  *   y        [m, n]
- *   rounds   FP32; NaN in gives NaN out
+ *   rounds   FP32; NaN in gives NaN out, the positive one (its sign would show in codes made of it)
  *   trap     the gate has no lower clamp
  *   source   m3 checkpoint: swiglu_alpha, swiglu_limit, swiglu_beta
  */
