@@ -503,7 +503,8 @@ static void test_faster_wins(void **state)
     (void)state;
     check_unchanged(w, &slow, &fast, NULL, issue_linears_m, linear_key, "fast");
     check_unchanged(w, &norm_slow, &norm, NULL, issue_norms, "add_rmsnorm m=4 k=64 delta=yes", "norm");
-    assert_true(largest_x > 1 && largest_x < LAYERS + 3); /* put back before every replay of LAYERS launches */
+    /* put back before every replay of LAYERS launches: a few units, twice that on fresh inputs; drift would add up */
+    assert_true(largest_x > 1 && largest_x < 4 * LAYERS);
     check_unchanged(w, &rope_slow, &rope_wrong, &rope, issue_ropes,
                     "qk_norm_rope m=4 heads=4 kv_heads=2 index_heads=0 index_dim=0 ld=1024 kv=f32", "rope");
     world_close(&w);

@@ -1,27 +1,10 @@
-/* add_rmsnorm, avx2: threads share the rows.
- * The common body (cpu.h), compiled for AVX2: the same bits as native. */
+/* add_rmsnorm, avx2: the common body (cpu.h), compiled for it: the same bits as native. */
 #include "kernels/cpu/cpu.h"
-
-static const char *refuses(const mm3_device_info *device, const void *contract, const mm3_tactic *tactic)
-{
-    (void)contract;
-    (void)tactic;
-    return device->features & MM3_CPU_AVX2 ? NULL : "needs avx2";
-}
+#include "kernels/cpu/variant.h"
 
 static void run(const mm3_call *call, int i_thread, int n_threads)
 {
     mm3__add_rmsnorm_part(call->op, i_thread, n_threads);
 }
 
-static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
-
-const mm3_kernel mm3__add_rmsnorm_cpu_avx2 = {
-    .op = MM3_OP_ADD_RMSNORM,
-    .device = "cpu",
-    .name = "avx2",
-    .refuses = refuses,
-    .tactics = tactics,
-    .n_tactics = MM3_COUNT(tactics),
-    .phase = { run },
-};
+MM3__VARIANT(add_rmsnorm, MM3_OP_ADD_RMSNORM, avx2, MM3_CPU_AVX2, NULL)

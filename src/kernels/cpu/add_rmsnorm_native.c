@@ -1,4 +1,4 @@
-/* add_rmsnorm, native: threads share the rows. */
+/* add_rmsnorm, native: the common body (cpu.h) on the baseline. */
 #include "kernels/cpu/cpu.h"
 
 static void run(const mm3_call *call, int i_thread, int n_threads)

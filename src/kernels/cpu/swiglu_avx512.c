@@ -1,24 +1,7 @@
-/* swiglu, avx512: threads share the columns.
- * The common body (cpu.h), compiled for AVX-512: the same bits as native. */
+/* swiglu, avx512: the common body (cpu.h), compiled for it: the same bits as native. */
 #include "kernels/cpu/cpu.h"
-
-static const char *refuses(const mm3_device_info *device, const void *contract, const mm3_tactic *tactic)
-{
-    (void)contract;
-    (void)tactic;
-    return device->features & MM3_CPU_AVX512 ? NULL : "needs avx512";
-}
+#include "kernels/cpu/variant.h"
 
 static void run(const mm3_call *call, int i_thread, int n_threads) { mm3__swiglu_part(call->op, i_thread, n_threads); }
 
-static const mm3_tactic tactics[] = { { .name = "default", .row_invariant = true } };
-
-const mm3_kernel mm3__swiglu_cpu_avx512 = {
-    .op = MM3_OP_SWIGLU,
-    .device = "cpu",
-    .name = "avx512",
-    .refuses = refuses,
-    .tactics = tactics,
-    .n_tactics = MM3_COUNT(tactics),
-    .phase = { run },
-};
+MM3__VARIANT(swiglu, MM3_OP_SWIGLU, avx512, MM3_CPU_AVX512, NULL)

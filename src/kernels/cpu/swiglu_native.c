@@ -1,4 +1,4 @@
-/* swiglu, native: threads share the columns. */
+/* swiglu, native: the common body (cpu.h) on the baseline. */
 #include "kernels/cpu/cpu.h"
 
 static void run(const mm3_call *call, int i_thread, int n_threads) { mm3__swiglu_part(call->op, i_thread, n_threads); }
