@@ -303,7 +303,7 @@ static void fill_quantizer_ties(mm3__rng *r, float *x, int k)
         float top = mm3_f32_from_bits((uint32_t)e << 23 | edge[mm3__below(r, MM3_COUNT(edge))]);
         byte = mm3_e8m0_from_amax(mm3_f32_bits(top));
         for (int i = 0; i < MM3_MX_BLOCK; i++) {
-            double a = (double)mm3_e4m3_to_f32((uint8_t)mm3__below(r, 0x7E)), z = a;
+            double a = (double)mm3_e4m3_to_f32((uint8_t)mm3__below(r, 0x7E)), z;
             uint8_t next = (uint8_t)(mm3_e4m3_from_f32((float)a, 127) + 1);
             z = (a + (double)mm3_e4m3_to_f32(next)) / 2; /* the tie above a */
             if (next > 0x7E) z = 448;
