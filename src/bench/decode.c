@@ -202,7 +202,7 @@ static mm3_status open_trial(trial *t, mm3_engine *engine, mm3_bench_decode *out
     out->last_cache = mm3_device_info_of(t->device)->last_cache_bytes;
     buffer = MM3_MIN(2 * out->last_cache + ((size_t)64 << 20), mm3_memory_available() / 8);
     MM3_TRY(mm3_ceiling_open(&t->ceiling, t->device, buffer));
-    t->window = MM3_MIN(buffer / 4, (size_t)256 << 20);
+    t->window = MM3_MIN(buffer / 4, (size_t)64 << 20);
     for (int w = 0; w < mm3_ceiling_count(t->ceiling); w++) {
         t->all[w] = mm3_malloc((size_t)n_m * MAX_READS * sizeof *t->all[w]);
         MM3_CHECK(t->all[w], MM3_ERR_NOMEM, "out of memory for the ceiling");

@@ -107,8 +107,8 @@ static json_t *step_json(const mm3_bench_step *s)
                                              cli_json_real(p->share), "time_us", cli_json_real(p->time_s * 1e6),
                                              "bytes", cli_json_real(p->bytes)));
     }
-    return json_pack("{si si si ss si so so so so so so so so so so so so so so so so}", "m", s->m, "graph", s->graph,
-                     "context", s->context, "kept", s->winners ? "winners" : "natives", "rounds", s->n_rounds,
+    return json_pack("{si si si ss si so so so so so so so so so so so so so so so so so}", "m", s->m, "graph",
+                     s->graph, "context", s->context, "kept", s->winners ? "winners" : "natives", "rounds", s->n_rounds,
                      "step_us", cli_json_real(s->time.median * 1e6), "mad_us", cli_json_real(s->time.mad * 1e6),
                      "tokens_per_s", cli_json_real(s->m / s->time.median), "eager_us",
                      cli_json_real(s->eager.median * 1e6), "natives_us", cli_json_real(s->natives.median * 1e6),
@@ -247,8 +247,8 @@ int cli_bench_decode(int argc, char **argv)
     int m[CLI_MAX_M], n_m, status;
     char shapes[CLI_MAX_M * 8], *synthetic = NULL;
     const cli_option options[] = {
-        { "synthetic", 0, CLI_WORD, &o.synthetic, "MODEL:m3", "random weights of MiniMax-M3's width instead of a model",
-          0, 0 },
+        { "synthetic", 0, CLI_TEXT, &o.synthetic, "m3[,NAME=N..]",
+          "random weights of MiniMax-M3's width instead of a model", 0, 0 },
         { "layers", 0, CLI_INT, &o.layers, "N",
           "of them: the first is dense (one in 20), others have\nexperts (default 2)", 1, 4096 },
         { "experts", 0, CLI_INT, &o.experts, "N", "by default 128, or what memory holds", 1, 4096 },

@@ -4,11 +4,13 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -311,11 +313,32 @@ static void assert_times(const json_t *list, int n)
     for (int i = 0; i < n; i++) assert_true(json_number_value(json_array_get(list, (size_t)i)) > 0);
 }
 
-static void *generate_one(void *user)
+static atomic_bool is_running;
+
+/* In the middle of the sequence: wait until the measuring job is queued. */
+static bool take_and_wait(void *user, int32_t token, float logprob)
 {
     sequence *s = user;
+    mm3_engine *e = s->crowd->e;
+    if (s->n == 5) atomic_store(&is_running, true);
+    for (bool queued = s->n != 5; !queued; usleep(100)) {
+        pthread_mutex_lock(&e->lock);
+        queued = e->queue_head != NULL;
+        pthread_mutex_unlock(&e->lock);
+    }
+    return take(user, token, logprob);
+}
+
+static void generate_one(sequence *s, mm3_on_token *on_one)
+{
     mm3_sampling greedy = MM3_SAMPLING_GREEDY;
-    EXPECT_OK(mm3_session_generate(s->session, &greedy, s->n_new, NULL, 0, take, s, NULL, NULL));
+    s->n = 0;
+    EXPECT_OK(mm3_session_generate(s->session, &greedy, s->n_new, NULL, 0, on_one, s, NULL, NULL));
+}
+
+static void *generate_and_wait(void *user)
+{
+    generate_one(user, take_and_wait);
     return NULL;
 }
 
@@ -345,12 +368,12 @@ static void test_measure(void **state)
     *s = (sequence){ .crowd = &c, .n_new = MAX_NEW };
     EXPECT_OK(mm3_session_open(&s->session, e));
     EXPECT_OK(mm3_session_sync(s->session, prompt, 40));
-    generate_one(s);
+    generate_one(s, take);
     memcpy(alone, s->token, MAX_NEW * sizeof *alone);
 
     EXPECT_OK(mm3_session_sync(s->session, prompt, 40));
-    s->n = 0;
-    assert_int_equal(pthread_create(&thread, NULL, generate_one, s), 0);
+    assert_int_equal(pthread_create(&thread, NULL, generate_and_wait, s), 0);
+    while (!atomic_load(&is_running)) usleep(100);
     r = measure(e, "{\"m\":3,\"context\":200,\"rounds\":4}");
     pthread_join(thread, NULL);
     assert_memory_equal(s->token, alone, MAX_NEW * sizeof *alone);
