@@ -240,9 +240,8 @@ static void draw_blocks(const mm3_attention *op)
     for (int i = 0; i < op->m * op->kv.n_kv; i++, list += op->top_k) {
         int n_blocks = op->position[i / op->kv.n_kv] / op->block + 1, n = 0, left = MM3_MIN(op->top_k, n_blocks);
         for (int block = 0; block < n_blocks && left > 0; block++) {
-            bool own = block == n_blocks - 1;
-            if (!own && (left == 1 || next_random(&r) % (uint64_t)(n_blocks - 1 - block) >= (uint64_t)(left - 1)))
-                continue;
+            int n_behind = n_blocks - 1 - block; /* 0: the own block, which is always in */
+            if (n_behind > 0 && (left == 1 || next_random(&r) % (uint64_t)n_behind >= (uint64_t)(left - 1))) continue;
             list[n++] = block;
             left--;
         }
