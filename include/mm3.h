@@ -161,7 +161,8 @@ MM3_API void mm3_session_close(mm3_session **session);
 
 /* Make the sequence hold exactly tokens[0..n). Evaluates only what the cache lacks.
  * errors  MM3_ERR_ARG n > context or an id outside the vocabulary; MM3_ERR_NOMEM no free KV pages.
- *         On an error the sequence is as before. */
+ *         After these the sequence is as before. A failure of the evaluation itself (out of scratch memory, say)
+ *         leaves it holding the new tokens, partly evaluated: the next sync goes on from there. */
 MM3_API MM3_MUST_USE mm3_status mm3_session_sync(mm3_session *session, const int32_t *tokens, int n);
 /* The number of tokens the sequence holds. */
 MM3_API int mm3_session_length(const mm3_session *session);
