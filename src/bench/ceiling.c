@@ -135,15 +135,16 @@ void mm3_ceiling_evict(mm3_ceiling *c)
 
 typedef float vec4 __attribute__((vector_size(16)));
 
-/* The first two turns of a chain give 1, and so do all others: nothing overflows, nothing is subnormal. */
+/* Every turn of a chain gives 1: nothing overflows, nothing is subnormal. */
 double mm3__multiply_plain(long n, float *sink)
 {
     enum { CHAINS = 8 };
     vec4 sum[CHAINS], half = { 0.5f, 0.5f, 0.5f, 0.5f };
-    for (int c = 0; c < CHAINS; c++) sum[c] = half + half;
+    /* 1, which the compiler cannot know: equal or constant chains would be folded into one, or into none. */
+    for (int c = 0; c < CHAINS; c++) sum[c] = half + half * (1 + *sink * (float)c);
     for (long i = 0; i < n; i++)
         for (int c = 0; c < CHAINS; c++) sum[c] = sum[c] * half + half;
-    for (int c = 0; c < CHAINS; c++) *sink += sum[c][0];
+    for (int c = 0; c < CHAINS; c++) *sink += sum[c][0] + sum[c][1] + sum[c][2] + sum[c][3];
     return (double)n * CHAINS * 4 * 2;
 }
 
