@@ -1,29 +1,11 @@
 /* mx_avx512: what the AVX-512 and AMX products share. Decoding of E4M3 to BF16, and the input rows as BF16.
- * For files compiled with AVX-512 only. Internal to this folder.
- *
- * Exactness. An E4M3 value is exact in BF16, and so is its product with a power of two within BF16's range. BF16 dot
- * products (vdpbf16ps, tdpbf16ps) flush subnormal inputs, products and sums to zero, so values have to stay clear of
- * 2^-126 and of infinity:
- * - a weight row is "narrow" if its scale bytes are in NARROW_LOW .. NARROW_HIGH (2^-50 .. 2^50), blocks of zeros
- *   excepted; real ones are within 2^-20 .. 2^1;
- * - an input row is put near 2^40 by a power of two, which is taken off at the end (row exponent); it is narrow if no
- *   non-zero block (w8a16: element) lies more than 2^98 below its largest.
- * Then a product is at least 2^-126 and a sum of 2^13 at most 2^122. Rows that are not narrow are computed by
- * mm3__exact_dot instead: slow, right, and never seen in a model. */
+ * For files compiled with AVX-512 only. Internal to this folder. Which rows they may take: mx_rows.h. */
 #ifndef MM3_KERNELS_CPU_MX_AVX512_H
 #define MM3_KERNELS_CPU_MX_AVX512_H
 
 #include <immintrin.h>
 
-#include "kernels/cpu/cpu.h"
-
-enum { MM3__NARROW_LOW = 77, MM3__NARROW_HIGH = 177, MM3__ROW_LEVEL = 40, MM3__ROW_SPREAD = 98 };
-
-/* What is known of an input row. */
-typedef struct mm3__x_row {
-    int exponent; /* sums are to be multiplied by 2^exponent */
-    bool wide;    /* use mm3__exact_dot */
-} mm3__x_row;
+#include "kernels/cpu/mx_rows.h"
 
 /* The input rows, prepared. k is padded to kp, a multiple of 64; each 64 elements are in the order that decoding
  * gives: 0-7, 16-23, 32-39, 48-55, then 8-15, 24-31, 40-47, 56-63. */
@@ -85,19 +67,5 @@ static inline __m512i mm3__shift_exponent(__m512i v, __m512i d)
 
 /* Whether a weight row's scales are in the narrow range, blocks of zeros excepted. */
 bool mm3__narrow_weights(const uint8_t *codes, const uint8_t *scales, int k);
-
-static inline float mm3__times_power(float x, int exponent)
-{
-    int half = exponent / 2; /* both halves have one sign: what one loses the result loses too */
-    return x * mm3_f32_from_bits((uint32_t)(half + 127) << 23) *
-           mm3_f32_from_bits((uint32_t)(exponent - half + 127) << 23);
-}
-
-static inline bool mm3__any_wide(const mm3__job *job, const mm3__x512 *p)
-{
-    for (int i = 0; i < job->n_rows; i++)
-        if (p->row[mm3__job_input(job, i)].wide) return true;
-    return false;
-}
 
 #endif

@@ -279,12 +279,7 @@ static void finish_rows(const work *w, group *rows, int j, int n, bool any_wide)
     find_nans(w, rows, j, n);
     for (int g = 0; g * TILE < w->job->n_rows; g++)
         for (int t = 0; t * TILE < n; t++) write_sums(w, j + t * TILE, t, g);
-    for (int r = 0; r < n; r++) {
-        if (rows->narrow[r] && !any_wide) continue;
-        for (int i = 0; i < w->job->n_rows; i++)
-            if (!rows->narrow[r] || w->a->x.row[mm3__job_input(w->job, i)].wide)
-                mm3__job_output(w->job, i)[j + r] = mm3__exact_dot(w->job, i, j + r);
-    }
+    for (int r = 0; r < n; r++) mm3__finish_row(w->job, w->a->x.row, j + r, rows->narrow[r], any_wide);
 }
 
 /* Memory. A group of weight rows lies in one piece, but is decoded across its rows, which no hardware prefetcher
@@ -311,7 +306,7 @@ static inline __attribute__((always_inline)) void stream(work *w, int at, bool a
 {
     const mm3__job *job = w->job;
     const int width0 = MM3_MIN(TILE, job->n_rows), width1 = n_right == 2 ? job->n_rows - TILE : TILE;
-    bool any_wide = mm3__any_wide(job, &w->a->x);
+    bool any_wide = mm3__any_wide_row(job, w->a->x.row);
     configure(width0, width1);
     for (int j = 0; j < job->n; j += PAIR_ROWS) {
         int n = MM3_MIN(PAIR_ROWS, job->n - j);
@@ -433,7 +428,7 @@ static void block(work *w, int at)
 {
     const mm3__job *job = w->job;
     const int n_pairs = ceil_div(job->n_rows, 2 * TILE), last_width = (job->n_rows - 1) % TILE + 1;
-    bool any_wide = mm3__any_wide(job, &w->a->x), more = true;
+    bool any_wide = mm3__any_wide_row(job, w->a->x.row), more = true;
     item it = { 0 };
     decoding d;
     int turn = 0;

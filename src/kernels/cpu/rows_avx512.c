@@ -47,14 +47,6 @@ mm3__avx512 mm3__avx512_at(const mm3_tactic *tactic, void *scratch, int n_rows, 
 
 static inline __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 
-/* What the fast paths may not touch is computed again, exactly. */
-static void finish(const mm3__job *job, const mm3__x512 *p, int j, bool narrow, bool any_wide)
-{
-    if (narrow && !any_wide) return;
-    for (int i = 0; i < job->n_rows; i++)
-        if (!narrow || p->row[mm3__job_input(job, i)].wide) mm3__job_output(job, i)[j] = mm3__exact_dot(job, i, j);
-}
-
 /* ---- fused -------------------------------------------------------------------------------------------------- */
 
 /* Weight row j times input rows i .. i + n - 1 (n, hint are constants where this is inlined). The steps of 64 of a row
@@ -102,7 +94,7 @@ static inline __attribute__((always_inline)) void fused(const mm3__job *job, con
                                                         int ahead)
 {
     const mm3__decoder decoder = mm3__decoder_load();
-    bool any_wide = mm3__any_wide(job, p);
+    bool any_wide = mm3__any_wide_row(job, p->row);
     for (int j = 0; j < job->n; j++) {
         size_t at = (size_t)(job->first + j) * (size_t)job->k;
         bool narrow =
@@ -120,7 +112,7 @@ static inline __attribute__((always_inline)) void fused(const mm3__job *job, con
             default:
                 fused_rows(job, p, &decoder, j, i, 4, hint, ahead);
             }
-        finish(job, p, j, narrow, any_wide);
+        mm3__finish_row(job, p->row, j, narrow, any_wide);
     }
 }
 
@@ -181,7 +173,7 @@ static void tile(const mm3__job *job, const mm3__avx512 *a)
 {
     const mm3__x512 *p = &a->x;
     const int n_tile = a->tactic->v[MM3__V_TILE];
-    bool any_wide = mm3__any_wide(job, p), narrow[64];
+    bool any_wide = mm3__any_wide_row(job, p->row), narrow[64];
     for (int j = 0; j < job->n; j += n_tile) {
         int n = MM3_MIN(n_tile, job->n - j);
         for (int t = 0; t < n; t++) narrow[t] = decode_row(job, j + t, a->tile + (size_t)t * (size_t)p->kp);
@@ -196,7 +188,7 @@ static void tile(const mm3__job *job, const mm3__avx512 *a)
                         for (int s = 0; s < n_w; s++)
                             tile_block(job, p, w + (size_t)s * (size_t)p->kp, j + t + s, i + r, 1, 1);
             }
-        for (int t = 0; t < n; t++) finish(job, p, j + t, narrow[t], any_wide);
+        for (int t = 0; t < n; t++) mm3__finish_row(job, p->row, j + t, narrow[t], any_wide);
     }
 }
 
