@@ -67,6 +67,7 @@ typedef struct mm3_bench_result {
     const char *ceiling_by;
     double peak; /* operations per second */
     const char *peak_by;
+    double launch_s;            /* of a launch that does nothing, all threads: the least median of any m */
     size_t last_cache, rotated; /* bytes: what has to be outlived, and what inputs were rotated over */
     int n_copies;
     bool evicted;     /* copies were too few for that: the cache was read full in between */

@@ -43,6 +43,7 @@ typedef struct trial {
     double *time; /* owned: [n_rows of this m][MAX_ROUNDS] */
     double per_byte[MAX_WAYS][MAX_ROUNDS];
     double all_per_byte[MAX_WAYS]; /* sums over every m, to name the best way */
+    double empty[MAX_ROUNDS];      /* launches that do nothing */
     int n_rounds;
 } trial;
 
@@ -72,6 +73,22 @@ static mm3_status bind(trial *t, const mm3_bench_row *row, mm3_case *c, mm3_part
     return MM3_OK;
 }
 
+static double timed(trial *t, const mm3_call *call, int n)
+{
+    double start;
+    if (t->result->evicted) mm3_ceiling_evict(t->ceiling);
+    start = mm3_now_s();
+    mm3_device_run(t->device, call, n);
+    return mm3_now_s() - start;
+}
+
+static void do_nothing(const mm3_call *call, int i_thread, int n_threads)
+{
+    (void)call;
+    (void)i_thread;
+    (void)n_threads;
+}
+
 /* On the next copy; seconds, with all but the launch itself done before. */
 static mm3_status launch(trial *t, const mm3_bench_row *row, double *seconds)
 {
@@ -79,13 +96,9 @@ static mm3_status launch(trial *t, const mm3_bench_row *row, double *seconds)
     mm3_call call[MM3_MAX_BOUND];
     size_t need;
     int n;
-    double start;
     MM3_TRY(bind(t, row, t->copy[t->next], parts, call, &n, &need));
     t->next = (t->next + 1) % t->n_copies;
-    if (t->result->evicted) mm3_ceiling_evict(t->ceiling);
-    start = mm3_now_s();
-    mm3_device_run(t->device, call, n);
-    *seconds = mm3_now_s() - start;
+    *seconds = timed(t, call, n);
     return MM3_OK;
 }
 
@@ -165,7 +178,7 @@ static mm3_status prepare_row(trial *t, mm3_bench_row *row)
     return MM3_OK;
 }
 
-/* One round: every way of reading, then every candidate, each time beginning with another one. */
+/* One round: every way of reading, an empty launch, then every candidate, each time beginning with another one. */
 static mm3_status run_round(trial *t, mm3_bench_row *row, int n_rows)
 {
     int r = t->n_rounds, n_ways = mm3_ceiling_count(t->ceiling);
@@ -176,6 +189,7 @@ static mm3_status run_round(trial *t, mm3_bench_row *row, int n_rows)
         t->per_byte[way][r] = s / (double)n_read;
         t->all_per_byte[way] += t->per_byte[way][r];
     }
+    t->empty[r] = timed(t, &(mm3_call){ .run = do_nothing }, 1);
     for (int i = 0; i < n_rows; i++) {
         int k = (i + r) % n_rows;
         if (!row[k].refused[0]) MM3_TRY(launch(t, &row[k], &t->time[k * MAX_ROUNDS + r]));
@@ -232,6 +246,7 @@ static mm3_status run_m(trial *t, int m, mm3_bench_row *row, int n_rows, size_t 
     }
     for (int i = 0; i < n_rows; i++)
         if (!row[i].refused[0]) summarize(t, &row[i], t->time + i * MAX_ROUNDS);
+    t->result->launch_s = MM3_MIN(t->result->launch_s, mm3_spread_of(t->empty, t->n_rounds).median);
     return MM3_OK;
 }
 
@@ -290,7 +305,7 @@ mm3_status mm3_bench_kernels(mm3_bench_result *out, const mm3_bench *bench, mm3_
     const mm3_device_info *info = mm3_device_info_of(device);
     int n_per_m = list_rows(bench, info->kind, NULL);
     trial *t = mm3_calloc(1, sizeof *t);
-    *out = (mm3_bench_result){ .last_cache = info->last_cache_bytes };
+    *out = (mm3_bench_result){ .last_cache = info->last_cache_bytes, .launch_s = INFINITY };
     MM3_CHECK(t, MM3_ERR_NOMEM, "out of memory for a benchmark");
     if (n_per_m == 0) {
         st = mm3_fail(MM3_ERR_ARG, MM3_HERE, "%s has no candidate %s%s%s on %s; 'mm3 info' lists them",

@@ -64,12 +64,12 @@ static int print_json(const mm3_bench_result *r, const char *op, const char *sha
     json_t *rows = json_array(), *refused = json_array(), *root;
     for (int i = 0; i < r->n_rows; i++)
         json_array_append_new(r->row[i].refused[0] ? refused : rows, row_json(&r->row[i], op, shape));
-    root = json_pack("{s:o, s:s, s:o, s:s, s:s, s:i, s:I, s:I, s:i, s:b, s:b, s:o, s:o}", "ceiling_gb_s",
+    root = json_pack("{s:o, s:s, s:o, s:s, s:o, s:s, s:i, s:I, s:I, s:i, s:b, s:b, s:o, s:o}", "ceiling_gb_s",
                      cli_json_real(r->ceiling / 1e9), "ceiling_by", r->ceiling_by, "peak_gflop_s",
-                     cli_json_real(r->peak / 1e9), "peak_by", r->peak_by, "device", info->name, "threads",
-                     info->n_threads, "last_cache_bytes", (json_int_t)r->last_cache, "rotated_bytes",
-                     (json_int_t)r->rotated, "copies", r->n_copies, "evicted", (int)r->evicted, "may_be_warm",
-                     (int)r->may_be_warm, "rows", rows, "refused", refused);
+                     cli_json_real(r->peak / 1e9), "peak_by", r->peak_by, "launch_us", cli_json_real(r->launch_s * 1e6),
+                     "device", info->name, "threads", info->n_threads, "last_cache_bytes", (json_int_t)r->last_cache,
+                     "rotated_bytes", (json_int_t)r->rotated, "copies", r->n_copies, "evicted", (int)r->evicted,
+                     "may_be_warm", (int)r->may_be_warm, "rows", rows, "refused", refused);
     return cli_print_json(root);
 }
 
@@ -97,8 +97,8 @@ static void print_text(const mm3_bench_result *r, const char *op, const mm3_devi
 {
     bool refused = false;
     printf("%s, %d thread%s\n", info->name, info->n_threads, info->n_threads == 1 ? "" : "s");
-    printf("memory ceiling %.1f GB/s (%s), peak %.0f GFLOP/s (%s), in the same rounds\n", r->ceiling / 1e9,
-           r->ceiling_by, r->peak / 1e9, r->peak_by);
+    printf("memory ceiling %.1f GB/s (%s), peak %.0f GFLOP/s (%s), empty launch %.1f us, in the same rounds\n",
+           r->ceiling / 1e9, r->ceiling_by, r->peak / 1e9, r->peak_by, r->launch_s * 1e6);
     if (r->evicted)
         printf("cold: the last cache (%.0f MB) was read full before each launch\n", (double)r->last_cache / 1e6);
     else
