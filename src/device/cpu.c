@@ -1,6 +1,7 @@
 /* The CPU device: what the processor can do, and calls on all its threads. */
 #include <sched.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -68,14 +69,73 @@ static void find_name(char *name, size_t n)
     if (f) fclose(f);
 }
 
+/* One line of a cache's description; false where there is none. */
+static bool read_cache(int cpu, int index, const char *what, char *text, int n)
+{
+    char path[96];
+    FILE *f;
+    bool found;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/cache/index%d/%s", cpu, index, what);
+    f = fopen(path, "r");
+    if (!f) return false;
+    found = fgets(text, n, f) != NULL;
+    fclose(f);
+    text[strcspn(text, "\n")] = 0;
+    return found;
+}
+
+/* Level and bytes of the last cache of a core, and which cores share it. */
+static size_t last_cache_of(int cpu, char *sharers, int n)
+{
+    size_t bytes = 0;
+    char text[32];
+    for (int index = 0, highest = 0; read_cache(cpu, index, "level", text, sizeof text); index++) {
+        int level = atoi(text);
+        char *unit;
+        size_t size;
+        if (level <= highest || !read_cache(cpu, index, "size", text, sizeof text)) continue;
+        size = strtoul(text, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+        if (!size || !read_cache(cpu, index, "shared_cpu_list", sharers, n)) continue;
+        highest = level;
+        bytes = size;
+    }
+    return bytes;
+}
+
+/* The sum over the different last caches of the cores that this process may use. What sysconf says of the third level
+ * is, on processors of several dies, that of all dies. */
 static size_t find_last_cache(void)
 {
     static const int level[] = { _SC_LEVEL4_CACHE_SIZE, _SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE };
-    for (int i = 0; i < MM3_COUNT(level); i++) {
-        long n = sysconf(level[i]);
-        if (n > 0) return (size_t)n;
+    size_t sum = 0;
+    char seen[4096] = ";", sharers[128], entry[132];
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) != 0) CPU_ZERO(&set);
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
+        size_t bytes = CPU_ISSET(cpu, &set) ? last_cache_of(cpu, sharers, sizeof sharers) : 0;
+        if (!bytes) continue;
+        snprintf(entry, sizeof entry, ";%s;", sharers);
+        if (strstr(seen, entry) || strlen(seen) + strlen(entry) >= sizeof seen) continue;
+        strcat(seen, entry + 1);
+        sum += bytes;
     }
-    return (size_t)32 << 20;
+    for (int i = 0; i < MM3_COUNT(level) && !sum; i++) sum = (size_t)MM3_MAX(sysconf(level[i]), 0L);
+    return sum ? sum : (size_t)32 << 20;
+}
+
+bool mm3_cache_drop(const void *p, size_t n_bytes)
+{
+#if defined(__x86_64__)
+    enum { LINE = 64 };
+    const char *at = (const char *)((uintptr_t)p & ~(uintptr_t)(LINE - 1)), *end = (const char *)p + n_bytes;
+    for (; at < end; at += LINE) __builtin_ia32_clflush(at);
+    __builtin_ia32_mfence();
+    return true;
+#else
+    (void)p;
+    (void)n_bytes;
+    return false;
+#endif
 }
 
 static int find_cores(void)

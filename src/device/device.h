@@ -21,7 +21,7 @@ typedef struct mm3_device_info {
     char name[96];    /* "Intel(R) Xeon(R) Processor" */
     int n_threads;
     unsigned features;       /* mm3_cpu_feature bits */
-    size_t last_cache_bytes; /* as the system reports it; 32 MiB where it does not */
+    size_t last_cache_bytes; /* all that this process's cores reach, as the system reports it; else 32 MiB */
     size_t memory_bytes;     /* physical memory */
 } mm3_device_info;
 
@@ -45,6 +45,10 @@ struct mm3_call {
 
 /* Run calls in order on all threads, one parallel region; returns when all are done. */
 void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls);
+
+/* Write n_bytes at p back to memory and drop them from every cache of the CPU; the calling thread's part of work that
+ * others may share. Returns false, having done nothing, where a program may not do that. */
+bool mm3_cache_drop(const void *p, size_t n_bytes);
 
 /* A recorded step: calls over fixed buffers. Replay makes no allocation, no look-up and no choice. */
 typedef struct mm3_graph mm3_graph;

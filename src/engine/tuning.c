@@ -414,7 +414,7 @@ static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_gra
             MM3_CHECK(progress(t, 0, 0, title, NULL), MM3_ERR_CANCELLED, "tuning was cancelled");
             borrow_pages(t);
             MM3_TRY(warm_up(t, &s->shape));
-            place_rows(t, context_of(e, n_contexts(e) / 2));
+            place_rows(t, context_of(e, (n_contexts(e) - 1) / 2));
         }
         MM3_TRY(mm3_tuner_joint(e->tuner, name, s->stages, s->n_stages, mm3_record_graph(pair->winners),
                                 mm3_record_graph(pair->natives), NULL, NULL, winners));

@@ -49,6 +49,22 @@ static int operands(void *contract, mm3_operand *out)
     return n;
 }
 
+/* Values and scales of the hit experts' segments in turn; those of the others are empty. */
+static bool more_weights(const void *contract, int i, const void **at, size_t *n_bytes)
+{
+    const mm3_moe_linear *op = contract;
+    const mm3_weight *w;
+    size_t n_scales;
+    int e = i / 2 / op->n_segments;
+    if (e >= op->n_expert) return false;
+    w = &op->weights[i / 2];
+    n_scales = w->type == MM3_MX ? (size_t)w->n * (size_t)op->k / MM3_MX_BLOCK : 0;
+    *at = i % 2 ? (const void *)w->scales : w->data;
+    *n_bytes = i % 2 ? n_scales : mm3__weight_bytes(w, op->k) - n_scales;
+    if (op->begin[e] == op->begin[e + 1]) *n_bytes = 0;
+    return true;
+}
+
 static void one_pair(const mm3_moe_linear *op, const mm3_weight *segments, int pair, double *magnitude)
 {
     size_t row = (size_t)(op->by_pair ? pair : pair / op->top_k), k = (size_t)op->k;
@@ -105,6 +121,7 @@ const mm3_op_info mm3__moe_linear_info = {
     .n_bytes = sizeof(mm3_moe_linear),
     .key = key,
     .operands = operands,
+    .more_weights = more_weights,
     .reference = reference,
     .bytes = bytes,
     .flops = flops,

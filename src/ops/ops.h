@@ -64,8 +64,10 @@ typedef struct mm3_op_info {
     const char *name;
     size_t n_bytes; /* of the contract struct, at most MM3_MAX_OP_BYTES */
     void (*key)(const void *op, mm3_key *key);
-    /* Arrays in a fixed order, weights' tables excepted where too many (moe_linear lists none of its experts). */
+    /* Arrays in a fixed order, but for weights that are too many (moe_linear's experts). */
     int (*operands)(void *op, mm3_operand *out);
+    /* The i-th of those others; false beyond the last. NULL: `operands` lists all. */
+    bool (*more_weights)(const void *op, int i, const void **at, size_t *n_bytes);
     /* Compute every output in double, round once. Single-threaded, obvious, slow.
      *   magnitude  NULL, or one double per element of the operation's *first* FP32 output, in its order: the size of
      * the terms that were summed to make it (what a rounding error is relative to); see docs/numerics.md */

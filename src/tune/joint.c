@@ -78,11 +78,12 @@ mm3_status mm3_tuner_joint(mm3_tuner *t, const char *step, const mm3_stage *stag
     if (!other) return mm3_plan_set_step(t->plan, &v);
     v.timed = mm3__budget_left(t, false) > 0;
     if (v.timed) {
+        double first;
         rules.margin = 0; /* the interval alone: any sure gain counts */
-        rules.enough_s = 2 * t->options.stage_s;
+        rules.enough_s = 5 * t->options.stage_s;
         rules.limit_s = mm3__budget_left(t, false);
-        replay(&j, NATIVES);
-        j.is_short = replay(&j, NATIVES) < 1e-3;
+        first = replay(&j, NATIVES);
+        j.is_short = first < 10e-3 && replay(&j, NATIVES) < 1e-3;
         MM3_TRY(mm3_race(N_ARMS, measure, &j, &rules, racer, &winner, &decided));
         v.timed = decided;
         v.winners = decided && winner == WINNERS;

@@ -1,8 +1,10 @@
 /* Timing as deployed: a graph that launches one candidate on all contracts that share the key, in step order, on the
  * network's own buffers. The clock is read inside the graph, when all threads are awake. Where a whole step does not
- * stay in the last cache but these contracts would, the cache is filled with other bytes in between.
+ * stay in the last cache but these contracts would, what stays from step to step is made cold in between: weights and
+ * KV rows to be written are dropped from the caches; for what reads the KV cache, whose rows lie anywhere, the caches
+ * are filled with other bytes and the activations read again.
  *
- *   [stream the rest of a step | read the activations]  begin  launch launch launch ...  end */
+ *   [drop the weights, or: stream the rest of a step, read the activations]  begin  launch launch launch ...  end */
 #include <string.h>
 
 #include "tune/tuner.h"
@@ -11,7 +13,8 @@ enum { MAX_STATES = 16, MAX_REPEAT = 64, N_BATCHES = 3 };
 static const double SHORT_S = 100e-6; /* a measurement lasts at least this long, where nothing must be evicted */
 static const double LONG_S = 1.5e-3;  /* beyond this contracts are left out, if those that stay are cold */
 static const double TOO_LONG_S = 50e-3;
-static const double BATCH_S = 2e-3; /* the least of several is taken below this */
+static const double MANY_STATES_S = 0.5e-3; /* in its first state: what takes longer is timed in the middle one alone */
+static const double BATCH_S = 0.5e-3;     /* below this the least of several is taken, where there is one state */
 
 /* What the calls of this file work on. */
 typedef struct streaming {
@@ -28,11 +31,15 @@ typedef struct saved {
 /* The contracts of one group, and how they are launched. */
 typedef struct lane {
     const mm3_stage *stage; /* borrowed */
-    int n_used, repeat, n_states;
-    size_t n_stream; /* bytes to read in between; 0: nothing */
+    int n_used, repeat;
+    int first_state, n_states; /* those that it is timed in */
+    size_t n_stream;           /* bytes to read in between; 0: nothing */
     streaming evict;
     streaming warm[MM3_MAX_OPERANDS]; /* activations, which the step has just written */
     int n_warm;
+    streaming *cold; /* owned: what to drop, beside the experts that are hit */
+    int n_cold, max_cold;
+    bool drops;
     struct moment {
         double (*now)(void);
         double seconds;
@@ -73,6 +80,26 @@ static void read_through(const mm3_call *call, int i_thread, int n_threads)
     }
     sink = sum;
     (void)sink;
+}
+
+/* Threads share each array. */
+static void drop_part(const void *at, size_t n_bytes, int i_thread, int n_threads)
+{
+    size_t share = n_bytes / (size_t)n_threads, begin = share * (size_t)i_thread;
+    mm3_cache_drop((const unsigned char *)at + begin, i_thread == n_threads - 1 ? n_bytes - begin : share);
+}
+
+/* Which experts are hit depends on the state, so they are asked for at each launch. */
+static void drop_cold(const mm3_call *call, int i_thread, int n_threads)
+{
+    const lane *l = call->op;
+    const mm3_op_info *info = mm3_op_info_of(l->stage->op);
+    const void *at;
+    size_t n_bytes;
+    for (int i = 0; i < l->n_cold; i++) drop_part(l->cold[i].at, l->cold[i].n_bytes, i_thread, n_threads);
+    for (int j = 0; j < l->n_used && info->more_weights; j++)
+        for (int i = 0; info->more_weights(l->stage->contract[j], i, &at, &n_bytes); i++)
+            if (n_bytes) drop_part(at, n_bytes, i_thread, n_threads);
 }
 
 static void read_clock(const mm3_call *call, int i_thread, int n_threads)
@@ -147,6 +174,40 @@ static void find_warm(const mm3__bench *b, lane *l)
             l->warm[l->n_warm++] = (streaming){ *o[i].at, o[i].n_bytes };
 }
 
+static bool reads_kv(const mm3__bench *b)
+{
+    return b->work->op == MM3_OP_ATTENTION || b->work->op == MM3_OP_INDEX_SELECT;
+}
+
+static mm3_status add_cold(lane *l, const void *at, size_t n_bytes)
+{
+    if (!n_bytes || !at) return MM3_OK;
+    if (l->n_cold == l->max_cold) {
+        int max = l->max_cold ? 2 * l->max_cold : 16;
+        streaming *more = mm3_realloc(l->cold, mm3_mul((size_t)max, sizeof *more));
+        MM3_CHECK(more, MM3_ERR_NOMEM, "out of memory for the weights of a stage");
+        l->cold = more;
+        l->max_cold = max;
+    }
+    l->cold[l->n_cold++] = (streaming){ at, n_bytes };
+    return MM3_OK;
+}
+
+static mm3_status find_cold(const mm3__bench *b, lane *l, void *contract)
+{
+    const mm3_op_info *info = mm3_op_info_of(b->work->op);
+    mm3_operand o[MM3_MAX_OPERANDS];
+    mm3__range *row = NULL;
+    mm3_status st = MM3_OK;
+    int n = info->operands(contract, o), n_rows = 0;
+    for (int i = 0; i < n; i++)
+        if (o[i].weight) MM3_TRY(add_cold(l, *o[i].at, o[i].n_bytes));
+    MM3_TRY(mm3__kv_rows(b->work->op, contract, &row, &n_rows));
+    for (int i = 0; i < n_rows && st == MM3_OK; i++) st = add_cold(l, row[i].at, row[i].n_bytes);
+    mm3_free(row);
+    return st;
+}
+
 /* Room to read through; half as much where memory is short, and none rather than an error. */
 static void need_stream(mm3_tuner *t, size_t n_bytes)
 {
@@ -177,10 +238,16 @@ static mm3_status size_lane(mm3__bench *b, lane *l, double launch_s)
     rest = MM3_MIN(b->work->step_bytes - bytes, cache);
     l->repeat = 1;
     if (cold && bytes < cache && rest > 0) {
-        l->n_stream = (size_t)rest;
-        need_stream(b->tuner, l->n_stream);
-        find_warm(b, l);
-    } else {
+        if (reads_kv(b) || !mm3_cache_drop(l, 0)) {
+            l->n_stream = (size_t)rest;
+            need_stream(b->tuner, l->n_stream);
+            find_warm(b, l);
+        } else {
+            for (int i = 0; i < l->n_used; i++) MM3_TRY(find_cold(b, l, l->stage->contract[i]));
+            l->drops = l->n_cold > 0 || info->more_weights;
+        }
+    }
+    if (!l->n_stream && !l->drops) {
         double n = SHORT_S / MM3_MAX(launch_s * l->n_used, 1e-7);
         l->repeat = (int)MM3_MIN(MM3_MAX(n, 1.0), (double)MAX_REPEAT);
     }
@@ -220,6 +287,10 @@ mm3_status mm3__bench_open(mm3__bench **out, mm3_tuner *t, const mm3__work *w)
         l->n_states = 1;
         if (t->options.states)
             l->n_states = MM3_MIN(MM3_MAX(t->options.states(t->options.user, l->stage, -1), 1), (int)MAX_STATES);
+        if (launch_s > MANY_STATES_S) {
+            l->first_state = (l->n_states - 1) / 2;
+            l->n_states = 1;
+        }
     }
     *out = b;
     b = NULL;
@@ -238,6 +309,7 @@ void mm3__bench_close(mm3__bench **bench)
     restore(b, false);
     for (int i = 0; i < b->n_entrants * b->work->n_groups; i++) mm3_graph_close(&b->timed[i].graph);
     for (int i = 0; i < b->n_saved; i++) mm3_free(b->saved[i].copy);
+    for (int g = 0; g < b->work->n_groups; g++) mm3_free(b->lane[g].cold);
     mm3_free(b->timed);
     mm3_free(b->saved);
     mm3_arena_free(&b->parts);
@@ -267,6 +339,7 @@ mm3_status mm3__bench_add(mm3__bench *b, int i, int n, const mm3__entrant *entra
         timed *x = &b->timed[i * b->work->n_groups + g];
         mm3_graph_close(&x->graph);
         MM3_TRY(mm3_graph_open(&x->graph, t->device));
+        if (l->drops) MM3_TRY(append_own(x->graph, drop_cold, l));
         if (l->n_stream && t->n_stream) {
             l->evict = (streaming){ t->stream, MM3_MIN(l->n_stream, t->n_stream) };
             MM3_TRY(append_own(x->graph, read_through, &l->evict));
@@ -304,10 +377,11 @@ double mm3__bench_measure(void *bench, int i, int i_workload)
     while (i_workload >= b->lane[g].n_states) i_workload -= b->lane[g++].n_states;
     l = &b->lane[g];
     x = &b->timed[i * b->work->n_groups + g];
-    if (b->tuner->options.states) b->tuner->options.states(b->tuner->options.user, l->stage, i_workload);
+    if (b->tuner->options.states)
+        b->tuner->options.states(b->tuner->options.user, l->stage, l->first_state + i_workload);
     if (x->n_batches == 0) { /* caches, branches and clocks get used to it */
         best = replay(b, l, x);
-        x->n_batches = l->evict.n_bytes || best * l->n_used * l->repeat > BATCH_S ? 1 : N_BATCHES;
+        x->n_batches = l->evict.n_bytes || l->n_states > 1 || best * l->n_used * l->repeat > BATCH_S ? 1 : N_BATCHES;
         if (best * l->n_used * l->repeat > TOO_LONG_S) return best;
     }
     best = replay(b, l, x);

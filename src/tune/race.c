@@ -1,10 +1,12 @@
 /* The race: who is surely fastest, from repeated interleaved measurements. Knows times and nothing else.
  *
  * All comparisons are of two competitors within the same rounds: r = time of a / time of b, round by round, so that
- * what slows a whole round cancels; the order within a round alternates, so that a drift does. "a beats b" is said only
- * when of  3 rounds or more, every r is below 1/drop              (a gap that needs no statistics) of  5 rounds or
- * more, every r is below 0.8 of 10 rounds or more, the upper end of the interval of the median of r is below 1 - margin
- * and "a does not beat b" when the interval's lower end is above it, or all of 5 are above 1. The interval is the one
+ * what slows a whole round cancels; the order within a round alternates, so that a drift does. With t = 1 - margin,
+ * "a beats b" is said only when, of
+ *    3 rounds or more, every r is below 1/drop, or below t by 8 times what they differ among themselves
+ *    5 rounds or more, every r is below 0.8, or below t by twice what they differ among themselves
+ *   10 rounds or more, the upper end of the interval of the median of r is below t
+ * and "a does not beat b" when the same holds on the other side of t, or all of 5 are above 1. The interval is the one
  * between order statistics that holds the median with 99.8 % whatever the distribution: an outlier counts as one round.
  */
 #include <stdlib.h>
@@ -13,6 +15,7 @@
 #include "tune/search.h"
 
 enum { MIN_ROUNDS = 3, FEW = 5, ENOUGH = 10 };
+enum { MORE = 4 }; /* times the time for what seems ahead */
 typedef enum answer { NO, UNSURE, YES } answer;
 
 typedef struct race {
@@ -88,8 +91,11 @@ static int order_statistic(int n)
 static answer beats(const race *r, int a, int b)
 {
     int n = ratios(r, a, b), j;
-    double threshold = 1 - r->rules->margin;
+    double threshold = 1 - r->rules->margin, span;
     if (n < MIN_ROUNDS) return UNSURE;
+    span = (r->work[n - 1] - r->work[0]) * (n < FEW ? 8 : 2);
+    if (r->work[n - 1] + span < threshold) return YES;
+    if (r->work[0] - span > threshold) return NO;
     if (r->work[n - 1] < 1 / r->rules->drop) return YES;
     if (n >= FEW && r->work[n - 1] < 0.8) return YES;
     if (n >= FEW && r->work[0] > 1) return NO;
@@ -181,6 +187,16 @@ static bool settle(race *r)
     return !open && r->racer[s.holder].rounds >= MIN_ROUNDS;
 }
 
+/* Whether a challenger seems ahead by what would matter, and is not known to be: it is worth some more rounds. */
+static bool is_promising(const race *r)
+{
+    int holder = holder_of(r);
+    double gain = MM3_MAX(2 * r->rules->margin, 0.03);
+    for (int i = holder + 1; i < r->n && holder >= 0; i++)
+        if (r->live[i] && median_ratio(r, i, holder) < 1 - gain && beats(r, i, holder) == UNSURE) return true;
+    return false;
+}
+
 static int n_live(const race *r)
 {
     int n = 0;
@@ -245,7 +261,8 @@ mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, const mm3_race
     for (int i = 0; i < n; i++) r.live[i] = true;
     while (n_rounds < r.max_rounds && n_live(&r) > 0) {
         double now = rules->now ? rules->now(user) : mm3_now_s();
-        if (now - start > rules->limit_s || (n_rounds >= MIN_ROUNDS && now - start > rules->enough_s)) break;
+        if (now - start > rules->limit_s) break;
+        if (n_rounds >= FEW && now - start > rules->enough_s * (is_promising(&r) ? MORE : 1)) break;
         run_round(&r, n_rounds++, measure, user);
         if (n_rounds >= 2 && holder_of(&r) >= 0) drop(&r);
         if (n_rounds >= MIN_ROUNDS && holder_of(&r) >= 0 && settle(&r)) break;

@@ -32,8 +32,17 @@ static double measure(void *user, int i, int i_workload)
     return mm3__bench_measure(f->bench, f->of[i], i_workload);
 }
 
+/* How much longer than others a stage is timed, by its part of the bytes of a step: a part in 16 counts once. */
+static double worth(const mm3__work *w)
+{
+    double bytes = 0;
+    for (int i = 0; i < w->group[0]->n; i++) bytes += mm3_op_info_of(w->op)->bytes(w->group[0]->contract[i]);
+    return MM3_MIN(MM3_MAX(16 * bytes / w->step_bytes, 0.5), 4.0);
+}
+
 /* Race those that are in. Candidates whose graph can't be recorded are left out. */
-static mm3_status race(mm3_tuner *t, mm3__bench *bench, mm3__entrant *entrant, int n, int *winner, bool *decided)
+static mm3_status race(mm3_tuner *t, const mm3__work *w, mm3__bench *bench, mm3__entrant *entrant, int n, int *winner,
+                       bool *decided)
 {
     mm3_race_rules rules = MM3_RACE_RULES;
     mm3_status st = MM3_OK;
@@ -57,7 +66,7 @@ static mm3_status race(mm3_tuner *t, mm3__bench *bench, mm3__entrant *entrant, i
     rules.n_workloads = mm3__bench_workloads(bench);
     /* A part of what is left: however many stages follow, some is left for each. */
     rules.limit_s = mm3__budget_left(t, true);
-    rules.enough_s = MM3_MIN(t->options.stage_s, MM3_MAX(rules.limit_s / PARTS, LEAST_S));
+    rules.enough_s = MM3_MIN(t->options.stage_s * worth(w), MM3_MAX(rules.limit_s / PARTS, LEAST_S));
     MM3_GOTO(mm3_race(n_in, measure, &f, &rules, racer, &first, decided));
     for (int i = 0; i < n_in; i++) entrant[of[i]].result = racer[i];
     *winner = of[first];
@@ -77,7 +86,7 @@ static mm3_status find_winner(mm3_tuner *t, const mm3__work *w, mm3__entrant *en
     while (count_in(entrant, n) > 1 && mm3__budget_left(t, true) > 0) {
         mm3__entrant *e;
         if (!bench) MM3_GOTO(mm3__bench_open(&bench, t, w));
-        MM3_GOTO(race(t, bench, entrant, n, winner, &decided));
+        MM3_GOTO(race(t, w, bench, entrant, n, winner, &decided));
         if (!decided) break;
         *how = MM3_HOW_TIMED;
         e = &entrant[*winner];

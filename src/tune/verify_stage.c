@@ -173,7 +173,8 @@ static void replay(mm3_tuner *t, mm3_graph *graph)
     mm3_graph_replay(graph);
 }
 
-/* The graphs are recorded before the inputs change, so that what a candidate remembers of them shows. */
+/* In the middle state, at first sight it was the first. The graphs are recorded before the inputs change, so
+ * that what a candidate remembers of them shows. */
 mm3_status mm3__verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *e)
 {
     twins s = { 0 };
@@ -184,7 +185,7 @@ mm3_status mm3__verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *e)
     mm3_status st = MM3_OK;
     bool right = true;
     int n_wrong = 0, n_states = t->options.states ? t->options.states(t->options.user, w->group[0], -1) : 0;
-    if (n_states) t->options.states(t->options.user, w->group[0], n_states - 1);
+    if (n_states) t->options.states(t->options.user, w->group[0], (n_states - 1) / 2);
     MM3_GOTO(open_twins(t, w, &s));
     MM3_GOTO(mm3_graph_open(&natives, t->device));
     MM3_GOTO(mm3_graph_open(&graph, t->device));

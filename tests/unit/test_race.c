@@ -136,6 +136,29 @@ static void test_faster_wins(void **state)
     assert_true(wins(0.015, 0.01, 0.02, 0.2) <= 3);
 }
 
+/* Long launches are seen five times at most. A gap that is wide beside the noise is believed; between twins none is. */
+static void test_five_rounds(void **state)
+{
+    mm3_race_rules rules = MM3_RACE_RULES;
+    mm3_racer racer[MAX_N];
+    int n_gained = 0, n_twins = 0;
+    (void)state;
+    rules.now = now;
+    rules.max_rounds = 5;
+    rules.margin = 0;
+    for (int i = 0; i < 5 * RUNS; i++) {
+        machine m = machine_of((uint64_t)(i + 9000), 0.01, 0, 0);
+        bool decided;
+        m.seconds[0][0] = 0.1;
+        m.seconds[1][0] = 0.088;
+        n_gained += race_with(&m, 2, &rules, racer, &decided) == 1;
+        m.seconds[1][0] = 0.1;
+        n_twins += race_with(&m, 2, &rules, racer, &decided) == 1;
+    }
+    assert_true(n_gained >= 280);
+    assert_true(n_twins <= 1);
+}
+
 /* A row of small steps, each within the margin of the next: the winner beats the first by the margin, and none beats
  * the winner by it. */
 static void test_small_steps(void **state)
@@ -291,6 +314,7 @@ int main(void)
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_ties_go_to_the_earlier),
         cmocka_unit_test(test_faster_wins),
+        cmocka_unit_test(test_five_rounds),
         cmocka_unit_test(test_small_steps),
         cmocka_unit_test(test_any_place),
         cmocka_unit_test(test_few_measurements),

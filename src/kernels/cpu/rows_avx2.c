@@ -9,17 +9,18 @@
 #include "kernels/cpu/rows_avx2.h"
 
 enum { PANEL = 512, TILE_W = 4, TILE_X = 3 };
-enum { V_TILE, V_HINT, V_AHEAD };
-enum { HINT_NONE, HINT_T0, HINT_NTA };
-enum { FP16_SHORT = 8 }; /* decoded codes are 2^8 too small */
+enum { V_TILE, V_AHEAD }; /* weight rows of a tile, or 0; bytes of prefetch ahead, or 0 */
+enum { FP16_SHORT = 8 };  /* decoded codes are 2^8 too small */
 
-#define TACTIC(text, tile, hint, ahead)                                 \
-    {                                                                   \
-        .name = text, .v = { tile, hint, ahead }, .row_invariant = true \
+#define TACTIC(text, tile, ahead)                                 \
+    {                                                             \
+        .name = text, .v = { tile, ahead }, .row_invariant = true \
     }
 const mm3_tactic mm3__avx2_tactics[MM3__AVX2_TACTICS] = {
-    TACTIC("fused", 0, HINT_NONE, 0),   TACTIC("fused.t2k", 0, HINT_T0, 2048), TACTIC("fused.nta4k", 0, HINT_NTA, 4096),
-    TACTIC("tile16", 16, HINT_NONE, 0), TACTIC("tile64", 64, HINT_NONE, 0),
+    TACTIC("fused", 0, 0),
+    TACTIC("fused.t2k", 0, 2048),
+    TACTIC("tile16", 16, 0),
+    TACTIC("tile64", 64, 0),
 };
 
 const char *mm3__avx2_refuses(const mm3_device_info *device, int type, int m, const mm3_tactic *tactic)
@@ -183,9 +184,9 @@ INLINE __m128 sum_lanes4(const __m256 s[4])
 
 /* ---- fused -------------------------------------------------------------------------------------------------- */
 
-/* Weight row j times input rows i .. i + n - 1 (n, hint are constants where this is inlined). The steps of a row are
+/* Weight row j times input rows i .. i + n - 1 (n is a constant where this is inlined). The steps of a row are
  * the same whatever n is. Returns whether the weight row is free of NaNs. */
-INLINE bool fused_rows(const mm3__job *job, const mm3__avx2 *a, int j, int i, const int n, const int hint, int ahead)
+INLINE bool fused_rows(const mm3__job *job, const mm3__avx2 *a, int j, int i, const int n, int ahead)
 {
     const size_t k = (size_t)job->k, at = (size_t)(job->first + j) * k;
     const uint8_t *codes = (const uint8_t *)job->w->data + at, *scales = job->w->scales + at / MM3_MX_BLOCK;
@@ -203,8 +204,7 @@ INLINE bool fused_rows(const mm3__job *job, const mm3__avx2 *a, int j, int i, co
         for (int b = 0; b < n_blocks; b++) {
             size_t from = (size_t)c + (size_t)b * MM3_MX_BLOCK;
             __m256 w[4], s = _mm256_broadcast_ss(scale + b);
-            if (hint && b % 2 == 0)
-                _mm_prefetch((const char *)codes + from + ahead, hint == HINT_T0 ? _MM_HINT_T0 : _MM_HINT_NTA);
+            if (ahead && b % 2 == 0) _mm_prefetch((const char *)codes + from + ahead, _MM_HINT_T0);
             decode32(codes + from, w, &largest);
             for (int r = 0; r < n; r++) {
                 const float *y = x[r] + from;
@@ -224,24 +224,25 @@ INLINE bool fused_rows(const mm3__job *job, const mm3__avx2 *a, int j, int i, co
     return !has_nan(largest);
 }
 
-INLINE void fused(const mm3__job *job, const mm3__avx2 *a, const int hint, int ahead)
+static void fused(const mm3__job *job, const mm3__avx2 *a)
 {
     const bool any_wide = mm3__any_wide_row(job, a->row);
+    const int ahead = a->tactic->v[V_AHEAD];
     for (int j = 0; j < job->n; j++) {
         size_t at = (size_t)(job->first + j) * (size_t)job->k;
         bool narrow = narrow_weights((const uint8_t *)job->w->data + at, job->w->scales + at / MM3_MX_BLOCK, job->k);
         for (int i = 0; i < job->n_rows && narrow;) {
             int left = job->n_rows - i;
             if (left >= 8)
-                narrow = fused_rows(job, a, j, i, 8, hint, ahead), i += 8;
+                narrow = fused_rows(job, a, j, i, 8, ahead), i += 8;
             else if (left >= 4)
-                narrow = fused_rows(job, a, j, i, 4, hint, ahead), i += 4;
+                narrow = fused_rows(job, a, j, i, 4, ahead), i += 4;
             else if (left == 3)
-                narrow = fused_rows(job, a, j, i, 3, hint, ahead), i += 3;
+                narrow = fused_rows(job, a, j, i, 3, ahead), i += 3;
             else if (left == 2)
-                narrow = fused_rows(job, a, j, i, 2, hint, ahead), i += 2;
+                narrow = fused_rows(job, a, j, i, 2, ahead), i += 2;
             else
-                narrow = fused_rows(job, a, j, i, 1, hint, ahead), i += 1;
+                narrow = fused_rows(job, a, j, i, 1, ahead), i += 1;
         }
         mm3__finish_row(job, a->row, j, narrow, any_wide);
     }
@@ -333,13 +334,8 @@ static void tile(const mm3__job *job, const mm3__avx2 *a)
 void mm3__avx2_run(const mm3__job *job, void *user)
 {
     const mm3__avx2 *a = user;
-    int hint = a->tactic->v[V_HINT], ahead = a->tactic->v[V_AHEAD];
     if (a->tactic->v[V_TILE])
         tile(job, a);
-    else if (hint == HINT_T0)
-        fused(job, a, HINT_T0, ahead);
-    else if (hint == HINT_NTA)
-        fused(job, a, HINT_NTA, ahead);
     else
-        fused(job, a, HINT_NONE, 0);
+        fused(job, a);
 }

@@ -4,7 +4,7 @@
 
 #include "kernels/cpu/mx_rows.h"
 
-enum { MM3__AVX2_TACTICS = 5 };
+enum { MM3__AVX2_TACTICS = 4 };
 extern const mm3_tactic mm3__avx2_tactics[MM3__AVX2_TACTICS];
 
 const char *mm3__avx2_refuses(const mm3_device_info *device, int type, int m, const mm3_tactic *tactic);
