@@ -486,7 +486,10 @@ static mm3_status open_tuner(tuning *t)
     o->workload = MM3_TUNE_WORKLOAD;
     o->force = is(t->options->tune, "force");
     o->deterministic = t->options->deterministic;
-    if (t->options->tune_budget_s > 0) o->budget_s = t->options->tune_budget_s;
+    if (t->options->tune_budget_s > 0) { /* who gives more time wants closer calls decided too */
+        o->stage_s *= MM3_MAX(t->options->tune_budget_s / o->budget_s, 1.0);
+        o->budget_s = t->options->tune_budget_s;
+    }
     o->progress = progress;
     o->states = states;
     o->user = t;
