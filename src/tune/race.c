@@ -15,7 +15,7 @@
 #include "tune/search.h"
 
 enum { MIN_ROUNDS = 3, FEW = 5, ENOUGH = 10 };
-enum { MORE = 4 }; /* times the time for what seems ahead */
+enum { MORE = 10 }; /* times the time for what seems ahead */
 typedef enum answer { NO, UNSURE, YES } answer;
 
 typedef struct race {

@@ -18,7 +18,7 @@ typedef struct mm3_race_rules {
     int max_rounds;
     double margin;   /* a challenger must be faster by more than this part: 0.02 */
     double drop;     /* twice this far behind at once is out: 1.25 */
-    double enough_s; /* after this many seconds of now() five rounds are enough; 4 times that if one seems ahead */
+    double enough_s; /* after this many seconds of now() five rounds are enough; 10 times that if one seems ahead */
     double limit_s;  /* after this many no round begins */
     double (*now)(void *user); /* NULL: mm3_now_s */
 } mm3_race_rules;

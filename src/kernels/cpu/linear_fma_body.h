@@ -105,7 +105,6 @@ static const char *refuses_types(const mm3_linear *op)
 static const mm3_tactic tactics[] = {
     { .name = "plain", .row_invariant = true },
     { .name = "nta2k", .v = { 2048 }, .row_invariant = true },
-    { .name = "nta4k", .v = { 4096 }, .row_invariant = true },
 };
 
 #endif
