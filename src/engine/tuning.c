@@ -359,8 +359,10 @@ done:
 static mm3_status tune_steps(tuning *t)
 {
     if (t->options->deterministic) return tune_together(t);
-    for (int i = 0; i < t->n_steps; i++)
+    for (int i = 0; i < t->n_steps; i++) {
+        mm3_tuner_share(t->e->tuner, t->n_steps - i);
         MM3_TRY(tune_list(t, t->step[i].stages, t->step[i].n_stages, &t->step[i].shape, 0));
+    }
     return MM3_OK;
 }
 

@@ -26,8 +26,14 @@ void mm3__warn(mm3_tuner *t, const char *fmt, ...)
 
 double mm3__budget_left(const mm3_tuner *t, bool for_stages)
 {
-    double budget = t->options.budget_s * (for_stages ? 1 - JOINT_SHARE : 1);
-    return budget - (mm3_now_s() - t->start);
+    double now = mm3_now_s(), left = t->options.budget_s * (for_stages ? 1 - JOINT_SHARE : 1) - (now - t->start);
+    return for_stages && t->share_end > 0 ? MM3_MIN(left, t->share_end - now) : left;
+}
+
+void mm3_tuner_share(mm3_tuner *t, int n_lists)
+{
+    t->share_end = 0;
+    t->share_end = mm3_now_s() + mm3__budget_left(t, true) / MM3_MAX(n_lists, 1);
 }
 
 mm3_status mm3__need_scratch(mm3_tuner *t, size_t n_bytes)

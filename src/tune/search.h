@@ -96,6 +96,10 @@ typedef struct mm3_tuner mm3_tuner;
 MM3_MUST_USE mm3_status mm3_tuner_open(mm3_tuner **out, mm3_device *device, const mm3_tune_options *options);
 void mm3_tuner_close(mm3_tuner **tuner);
 
+/* n_lists lists of stages, the next one included, are still to come: the next may take its part of the budget for
+ * stages, and what it leaves goes to the others. Without this call it may take all. */
+void mm3_tuner_share(mm3_tuner *tuner, int n_lists);
+
 /* Decide every stage that has no valid decision yet. The contracts' arrays hold what a real step left there, and hold
  * it again afterwards. Parts of a chain stand before it (mm3_collect_stages gives them so). step_bytes  what a whole
  * step touches; 0: the sum over these stages errors  MM3_ERR_NOMEM a decision could not be kept; MM3_ERR_CANCELLED.

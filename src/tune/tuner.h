@@ -16,6 +16,7 @@ struct mm3_tuner {
     mm3_buf warnings;
     mm3_tune_counts counts;
     double start;           /* mm3_now_s at open */
+    double share_end;       /* when this list's share of the budget is spent; 0: it has all */
     mm3__journal *journal;  /* owned; NULL: none */
     unsigned char *scratch; /* owned: what launches get */
     size_t n_scratch;
@@ -24,7 +25,7 @@ struct mm3_tuner {
 };
 
 void mm3__warn(mm3_tuner *t, const char *fmt, ...) MM3_PRINTF(2, 3);
-/* Seconds of the budget that are left; for stages, without what is kept for joint checks. */
+/* Seconds of the budget that are left; for stages, of this list's share, without what is kept for joint checks. */
 double mm3__budget_left(const mm3_tuner *t, bool for_stages);
 /* Make the scratch area this large.
  * errors  MM3_ERR_NOMEM more than a candidate may ask for, or than there is */
