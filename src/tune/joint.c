@@ -80,7 +80,7 @@ mm3_status mm3_tuner_joint(mm3_tuner *t, const char *step, const mm3_stage *stag
     if (v.timed) {
         double first;
         rules.margin = 0; /* the interval alone: any sure gain counts */
-        rules.enough_s = 5 * t->options.stage_s;
+        rules.enough_s = 10 * t->options.stage_s;
         rules.limit_s = mm3__budget_left(t, false);
         first = replay(&j, NATIVES);
         j.is_short = first < 10e-3 && replay(&j, NATIVES) < 1e-3;

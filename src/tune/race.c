@@ -5,6 +5,7 @@
  * "a beats b" is said only when, of
  *    3 rounds or more, every r is below 1/drop, or below t by 8 times what they differ among themselves
  *    5 rounds or more, every r is below 0.8, or below t by twice what they differ among themselves
+ *    7 rounds or more, every r but one is below 0.8
  *   10 rounds or more, the upper end of the interval of the median of r is below t
  * and "a does not beat b" when the same holds on the other side of t, or all of 5 are above 1. The interval is the one
  * between order statistics that holds the median with 99.8 % whatever the distribution: an outlier counts as one round.
@@ -14,7 +15,7 @@
 
 #include "tune/search.h"
 
-enum { MIN_ROUNDS = 3, FEW = 5, ENOUGH = 10 };
+enum { MIN_ROUNDS = 3, FEW = 5, SOME = 7, ENOUGH = 10 };
 enum { MORE = 10 }; /* times the time for what seems ahead */
 typedef enum answer { NO, UNSURE, YES } answer;
 
@@ -98,6 +99,7 @@ static answer beats(const race *r, int a, int b)
     if (r->work[0] - span > threshold) return NO;
     if (r->work[n - 1] < 1 / r->rules->drop) return YES;
     if (n >= FEW && r->work[n - 1] < 0.8) return YES;
+    if (n >= SOME && r->work[n - 2] < 0.8) return YES;
     if (n >= FEW && r->work[0] > 1) return NO;
     if (n < ENOUGH) return UNSURE;
     j = order_statistic(n);

@@ -157,6 +157,17 @@ static void test_five_rounds(void **state)
     }
     assert_true(n_gained >= 280);
     assert_true(n_twins <= 1);
+    /* a wide gap outlasts an outlier in 14 measurements */
+    n_gained = 0;
+    rules.max_rounds = 7;
+    for (int i = 0; i < 5 * RUNS; i++) {
+        machine m = machine_of((uint64_t)(i + 19000), 0.03, 0.02, 0);
+        bool decided;
+        m.seconds[0][0] = 0.1;
+        m.seconds[1][0] = 0.067;
+        n_gained += race_with(&m, 2, &rules, racer, &decided) == 1;
+    }
+    assert_true(n_gained >= 290);
 }
 
 /* A row of small steps, each within the margin of the next: the winner beats the first by the margin, and none beats
