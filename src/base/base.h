@@ -125,7 +125,7 @@ MM3_MUST_USE mm3_status mm3_read_all(const char *path, size_t max, char **out, s
 double mm3_now_s(void); /* monotonic seconds */
 /* The part [*begin, *end) of n units that falls to worker i of n_workers; parts differ by one at most. */
 void mm3_share(int n, int i, int n_workers, int *begin, int *end);
-/* Parse a whole string as a number; false if there is anything else in it or it is out of range. */
+/* Parse a whole string as a decimal number; false if there is anything else in it or it is out of range. */
 bool mm3_parse_int(const char *s, int64_t low, int64_t high, int64_t *out);
 bool mm3_parse_double(const char *s, double low, double high, double *out);
 

@@ -339,9 +339,8 @@ static void numbers_are_parsed_whole(void **state)
     static const char *const no_int[] = {
         "", "-", "+1", " 1", "1 ", "1x", "0x10", "1.0", "1e3", "9223372036854775808"
     };
-    static const char *const no_double[] = {
-        "", "-", ".", "+1", " 1", "1 ", "nan", "inf", "-inf", "-nan", "1e999", "1x"
-    };
+    static const char *const no_double[] = { "",    "-",    ".",    "+1",    " 1", "1 ",   "nan",
+                                             "inf", "-inf", "-nan", "1e999", "1x", "0x10", "-0X1p3" };
     int64_t i;
     double d;
     (void)state;
