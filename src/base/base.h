@@ -47,7 +47,7 @@ mm3_status mm3_error_raise(const mm3_error *e);       /* make it this thread's l
 
 /* ---- memory (memory.c) --------------------------------------------------------------------------------- */
 
-/* malloc/calloc/realloc of everything in mm3 go through these, so that tests can make the k-th one fail. */
+/* malloc/calloc/realloc of everything in mm3 go through these, so that a step can be shown to make none. */
 void *mm3_malloc(size_t n_bytes);
 void *mm3_calloc(size_t n, size_t n_bytes);
 void *mm3_realloc(void *p, size_t n_bytes);
@@ -60,8 +60,7 @@ void mm3_memory_release(void *p, size_t n_bytes);
 size_t mm3_memory_available(void);
 /* a * b, or SIZE_MAX where it does not fit (which every allocator refuses). */
 size_t mm3_mul(size_t a, size_t b);
-/* Test hooks. Fail the k-th allocation from now on (0: never), and count the allocations of the process. */
-void mm3_memory_fail_at(long k);
+/* Allocations of the process so far. */
 long mm3_memory_count(void);
 
 /* Grows by blocks, freed as one. For many small things with one lifetime. */

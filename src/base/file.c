@@ -34,7 +34,8 @@ mm3_status mm3_file_open(mm3_file **out, const char *path)
     if (f->n_bytes > 0) {
         void *p = mmap(NULL, f->n_bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) {
-            st = mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot map %s: %s", path, strerror(errno));
+            st = mm3_fail(errno == ENOMEM ? MM3_ERR_NOMEM : MM3_ERR_IO, MM3_HERE, "cannot map %s: %s", path,
+                          strerror(errno));
             goto done;
         }
         f->data = p;

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "forward/forward.h"
+#include "support/alloc_faults.h"
 #include "support/expect.h"
 
 static const char small[] = "m3,layers=3,experts=32,vocab=4096,hidden=256,heads=8,kv_heads=2,intermediate=512,"
@@ -295,12 +296,12 @@ static void test_seed(void **state)
     mm3_model_close(&a);
     s.zipf = true;
     for (long k = 1;; k++) {
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         if (mm3_model_synthesize(&a, &s) == MM3_OK) break;
         assert_null(a);
         assert_true(k < 100);
     }
-    mm3_memory_fail_at(0);
+    alloc_fail_at(0);
     mm3_model_close(&a);
 }
 

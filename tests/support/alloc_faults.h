@@ -1,0 +1,21 @@
+/* alloc_faults: makes chosen allocations fail. The linker puts this file's functions before malloc, calloc, realloc,
+ * aligned_alloc, mmap of memory, and pthread_create (--wrap, in the Makefile) for all that is linked into a test: mm3
+ * itself is as it is shipped. Shared libraries go on calling the C library; jansson's share is asked for by
+ * alloc_faults_in_json(). */
+#ifndef MM3_TESTS_ALLOC_FAULTS_H
+#define MM3_TESTS_ALLOC_FAULTS_H
+
+#include <stdbool.h>
+
+/* The k-th allocation of the process from now on fails, and only it; 0: none does. */
+void alloc_fail_at(long k);
+/* It and all that follow fail. */
+void alloc_fail_from(long k);
+/* Allocations since one of the two was called last. */
+long alloc_count(void);
+/* Whether one has failed since then. */
+bool alloc_has_failed(void);
+/* From now on jansson's allocations count too. For the life of the process. */
+void alloc_faults_in_json(void);
+
+#endif
