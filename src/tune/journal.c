@@ -21,19 +21,23 @@ struct mm3__journal {
 /* ---- what others left
  * ------------------------------------------------------------------------------------------------ */
 
-/* "KEY | CHOICE | src HASH" */
-static void take_line(mm3_tuner *t, char *line)
+/* "KEY | CHOICE | src HASH". Whether the file is needed no more: what it says is in the cache now, or it says nothing.
+ */
+static bool take_line(mm3_tuner *t, char *line)
 {
     char *choice = strstr(line, " | "), *source = choice ? strstr(choice + 3, " | src ") : NULL;
-    if (!source) return;
+    if (!source) return true;
     *choice = *source = 0;
     choice += 3;
     source += strlen(" | src ");
     source[strcspn(source, "\n")] = 0;
-    if (!mm3_plan_is_key(line) || strlen(source) != 8) return;
+    if (!mm3_plan_is_key(line) || strlen(source) != 8) return true;
     mm3__warn(t, "%s did not survive its first launch in an earlier run (%s) and is disqualified", choice, line);
-    if (mm3_plan_set_crashed(t->plan, line, choice, source) != MM3_OK) mm3__warn(t, "%s", mm3_last_error());
-    mm3__cache_keep(t); /* at once: this run may not live to its end either */
+    if (mm3_plan_set_crashed(t->plan, line, choice, source) != MM3_OK) {
+        mm3__warn(t, "%s", mm3_last_error());
+        return false;
+    }
+    return mm3__cache_keep(t); /* at once: this run may not live to its end either */
 }
 
 static void take_file(mm3_tuner *t, const char *path)
@@ -43,12 +47,14 @@ static void take_file(mm3_tuner *t, const char *path)
     int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
     if (fd < 0) return;
     if (flock(fd, LOCK_EX | LOCK_NB) == 0) { /* its owner is gone */
-        n = pread(fd, line, sizeof line - 1, 0);
+        bool done = true;
+        do n = pread(fd, line, sizeof line - 1, 0);
+        while (n < 0 && errno == EINTR);
         if (n > 0 && memchr(line, '\n', (size_t)n)) {
             line[n] = 0;
-            take_line(t, line);
+            done = take_line(t, line);
         }
-        unlink(path);
+        if (done && n >= 0) unlink(path);
     }
     close(fd);
 }
@@ -95,15 +101,19 @@ mm3__journal *mm3__journal_open(mm3_tuner *t)
     int fd;
     if (!t->options.cache_dir) return NULL;
     path = mm3_plan_cache_path(t->options.cache_dir, mm3_plan_head_of(t->plan));
-    snprintf(prefix, sizeof prefix, "%s.journal.", path ? path : "");
+    if (!path) {
+        mm3__warn(t, "no journal, a candidate that crashes is tried again: out of memory");
+        return NULL;
+    }
+    snprintf(prefix, sizeof prefix, "%s.journal.", path);
     mm3_free(path);
     if (!mm3__make_folder(t->options.cache_dir)) {
         mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot make %s: %s", t->options.cache_dir,
                   strerror(errno));
         return NULL;
     }
-    if (path) collect(t, prefix);
-    fd = path ? make_file(prefix, name, sizeof name) : -1;
+    collect(t, prefix);
+    fd = make_file(prefix, name, sizeof name);
     if (fd < 0) {
         mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot write in %s: %s",
                   t->options.cache_dir, strerror(errno));
