@@ -9,13 +9,14 @@
 #include <sys/mman.h>
 
 static atomic_long n_so_far, first; /* 0: never */
-static atomic_bool all_after, failed;
+static atomic_bool all_after, failed, paused;
 
 static void begin(long k, bool all)
 {
     atomic_store(&first, 0);
     atomic_store(&n_so_far, 0);
     atomic_store(&failed, false);
+    atomic_store(&paused, false);
     atomic_store(&all_after, all);
     atomic_store(&first, k);
 }
@@ -23,11 +24,14 @@ static void begin(long k, bool all)
 void alloc_fail_at(long k) { begin(k, false); }
 void alloc_fail_from(long k) { begin(k, true); }
 long alloc_count(void) { return atomic_load(&n_so_far); }
+void alloc_pause(bool on) { atomic_store(&paused, on); }
 bool alloc_has_failed(void) { return atomic_load(&failed); }
 
 static bool must_fail(void)
 {
-    long n = atomic_fetch_add(&n_so_far, 1) + 1, k = atomic_load(&first);
+    long n, k = atomic_load(&first);
+    if (atomic_load(&paused)) return false;
+    n = atomic_fetch_add(&n_so_far, 1) + 1;
     if (k == 0 || n < k || (n > k && !atomic_load(&all_after))) return false;
     atomic_store(&failed, true);
     errno = ENOMEM;
@@ -70,6 +74,9 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
 /* ---- jansson --------------------------------------------------------------------------------------------------------
  */
 
-static void *json_malloc(size_t n) { return __wrap_malloc(n); }
+static atomic_bool json_counts;
+
+static void *json_malloc(size_t n) { return atomic_load(&json_counts) ? __wrap_malloc(n) : __real_malloc(n); }
 
 void alloc_faults_in_json(void) { json_set_alloc_funcs(json_malloc, free); }
+void alloc_json_counts(bool on) { atomic_store(&json_counts, on); }

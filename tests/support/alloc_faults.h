@@ -11,11 +11,15 @@
 void alloc_fail_at(long k);
 /* It and all that follow fail. */
 void alloc_fail_from(long k);
-/* Allocations since one of the two was called last. */
+/* While on, allocations neither fail nor count. */
+void alloc_pause(bool on);
+/* Allocations since one of the first two was called. */
 long alloc_count(void);
 /* Whether one has failed since then. */
 bool alloc_has_failed(void);
-/* From now on jansson's allocations count too. For the life of the process. */
+/* Stand before jansson's allocator too: at the start of main, since mm3 keeps what it finds there. */
 void alloc_faults_in_json(void);
+/* Whether jansson's allocations then are among those that count; at first they are not. */
+void alloc_json_counts(bool on);
 
 #endif
