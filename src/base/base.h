@@ -111,6 +111,8 @@ MM3_MUST_USE mm3_status mm3_json_string(const json_t *object, const char *key, c
 
 /* ---- files (file.c) ------------------------------------------------------------------------------------- */
 
+/* As open(2) with mode 0666 and O_CLOEXEC, past interruptions by signals: a pipe or a slow file system waits. */
+int mm3_open(const char *path, int flags);
 /* A whole file mapped read-only. */
 typedef struct mm3_file {
     char *path; /* owned */

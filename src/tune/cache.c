@@ -113,7 +113,7 @@ static mm3_status write_in_place(const mm3_plan *plan, const char *path)
 {
     char *text = NULL;
     mm3_status st;
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = mm3_open(path, O_WRONLY);
     MM3_CHECK(fd >= 0, MM3_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     st = mm3_plan_print(plan, &text);
     if (st == MM3_OK) st = write_all(fd, text, strlen(text), path);
@@ -197,7 +197,7 @@ static int lock_cache(mm3_tuner *t, const char *path)
     struct timespec nap = { 0, LOCK_WAIT_NS };
     int fd;
     snprintf(name, sizeof name, "%s.lock", path);
-    fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    fd = mm3_open(name, O_RDWR | O_CREAT);
     if (fd < 0) {
         mm3__warn(t, "decisions are not kept: cannot open %s: %s", name, strerror(errno));
         return -1;

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 
 static atomic_long n_so_far, first; /* 0: never */
+static atomic_int error_to_give;
 static atomic_bool all_after, failed, paused;
 
 static void begin(long k, bool all)
@@ -17,6 +18,7 @@ static void begin(long k, bool all)
     atomic_store(&n_so_far, 0);
     atomic_store(&failed, false);
     atomic_store(&paused, false);
+    atomic_store(&error_to_give, ENOMEM);
     atomic_store(&all_after, all);
     atomic_store(&first, k);
 }
@@ -24,6 +26,7 @@ static void begin(long k, bool all)
 void alloc_fail_at(long k) { begin(k, false); }
 void alloc_fail_from(long k) { begin(k, true); }
 long alloc_count(void) { return atomic_load(&n_so_far); }
+void alloc_fail_with(int error) { atomic_store(&error_to_give, error); }
 void alloc_pause(bool on) { atomic_store(&paused, on); }
 bool alloc_has_failed(void) { return atomic_load(&failed); }
 
@@ -34,7 +37,7 @@ static bool must_fail(void)
     n = atomic_fetch_add(&n_so_far, 1) + 1;
     if (k == 0 || n < k || (n > k && !atomic_load(&all_after))) return false;
     atomic_store(&failed, true);
-    errno = ENOMEM;
+    errno = atomic_load(&error_to_give);
     return true;
 }
 

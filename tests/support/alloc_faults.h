@@ -11,6 +11,9 @@
 void alloc_fail_at(long k);
 /* It and all that follow fail. */
 void alloc_fail_from(long k);
+/* With this errno instead of ENOMEM, until one of the two above is called again: a map may be refused for other
+ * reasons. */
+void alloc_fail_with(int error);
 /* While on, allocations neither fail nor count. */
 void alloc_pause(bool on);
 /* Allocations since one of the first two was called. */

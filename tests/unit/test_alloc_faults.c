@@ -293,13 +293,16 @@ static char *only_plan(const char *folder)
 }
 
 /* The cache file holds another model's decision; whatever fails, it is still there afterwards. */
-static const char of_another_model[] = "\nlinear m=9 n=32 k=32 w=mx act=w8a8 | native | alone | src 12345678\n";
+static char of_another_model[128];
 
 static void add_line(const char *path)
 {
     FILE *f = fopen(path, "a");
     assert_non_null(f);
-    fputs(of_another_model + 1, f);
+    snprintf(of_another_model, sizeof of_another_model,
+             "linear m=9 n=32 k=32 w=mx act=w8a8 | native | alone | src %s\n",
+             mm3_kernel_source(mm3_kernel_find(MM3_OP_LINEAR, "cpu", "native")));
+    fputs(of_another_model, f);
     assert_int_equal(fclose(f), 0);
 }
 
