@@ -97,7 +97,8 @@ typedef struct mm3_options {
             NULL                                                                                                       \
     }
 
-/* Map the checkpoint, check every tensor against config.json, make the buffers.
+/* Map the checkpoint, check every tensor against config.json, make the buffers. The shards stay mapped: replace a file
+ * by renaming another over it, never by writing into it, as long as the engine is open.
  * errors  MM3_ERR_IO, MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the file and the tensor; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options);
 /* NULL-safe; waits for the device; sessions must be closed before. Sets *engine to NULL. */
