@@ -36,6 +36,9 @@ LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/src_hash.o
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
+# What tests/support/alloc_faults.c and io_faults.c stand before, in test programs alone.
+TEST_WRAPS := malloc calloc realloc aligned_alloc mmap pthread_create \
+              open fstat read pread write pwrite mkstemp mkostemp ftruncate fchmod flock close rename
 
 .PHONY: all deps demo test check-layers install uninstall clean format lint tests
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
@@ -66,7 +69,7 @@ $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 
 $(BUILD)/tests/%.o: ALL_CFLAGS += -Itests
 $(TEST_BIN): %: %.o $(TEST_LIB_OBJ) $(BUILD)/libmm3.a
-	$(CC) -o $@ $(filter %.o %.a,$^) $(ALL_LIBS) -lcmocka
+	$(CC) -o $@ $(filter %.o %.a,$^) $(TEST_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS) -lcmocka
 
 tests: $(TEST_BIN)
 

@@ -67,7 +67,7 @@ typedef bool mm3_on_tune(void *user, int i_stage, int n_stages, const char *key,
 typedef struct mm3_options {
     const char *model_dir; /* folder with config.json and the shards; required, unless `synthetic` is given */
     mm3_numerics numerics; /* default W8A8 */
-    int n_threads;         /* 0: one per core */
+    int n_threads;         /* 0: one per core; more than 4 a core (and more than 8) are refused */
     int max_batch;         /* sessions that may decode together; default 1 */
     int context;           /* tokens per session; 0: the model's max_position_embeddings, at most 8192 */
     int chunk;             /* tokens per prefill step; 0: 256 */
@@ -97,7 +97,8 @@ typedef struct mm3_options {
             NULL                                                                                                       \
     }
 
-/* Map the checkpoint, check every tensor against config.json, make the buffers.
+/* Map the checkpoint, check every tensor against config.json, make the buffers. The shards stay mapped: replace a file
+ * by renaming another over it, never by writing into it, as long as the engine is open.
  * errors  MM3_ERR_IO, MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the file and the tensor; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options);
 /* NULL-safe; waits for the device; sessions must be closed before. Sets *engine to NULL. */

@@ -47,7 +47,7 @@ mm3_status mm3_error_raise(const mm3_error *e);       /* make it this thread's l
 
 /* ---- memory (memory.c) --------------------------------------------------------------------------------- */
 
-/* malloc/calloc/realloc of everything in mm3 go through these, so that tests can make the k-th one fail. */
+/* malloc/calloc/realloc of everything in mm3 go through these, so that a step can be shown to make none. */
 void *mm3_malloc(size_t n_bytes);
 void *mm3_calloc(size_t n, size_t n_bytes);
 void *mm3_realloc(void *p, size_t n_bytes);
@@ -60,8 +60,7 @@ void mm3_memory_release(void *p, size_t n_bytes);
 size_t mm3_memory_available(void);
 /* a * b, or SIZE_MAX where it does not fit (which every allocator refuses). */
 size_t mm3_mul(size_t a, size_t b);
-/* Test hooks. Fail the k-th allocation from now on (0: never), and count the allocations of the process. */
-void mm3_memory_fail_at(long k);
+/* Allocations of the process so far. */
 long mm3_memory_count(void);
 
 /* Grows by blocks, freed as one. For many small things with one lifetime. */
@@ -92,6 +91,12 @@ MM3_MUST_USE mm3_status mm3_buf_take(mm3_buf *b, char **out, size_t *n);
  *   what  named in the error: a file's path, "--tools" ... */
 MM3_MUST_USE mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const char *what);
 MM3_MUST_USE mm3_status mm3_json_load(json_t **out, const char *path);
+/* Whether jansson was refused memory on this thread since the last call; the first call of a process begins to watch.
+ * For who builds a value of many parts: call it before and after. */
+bool mm3_json_lacked_memory(void);
+/* Any JSON value; NULL where it can't be read: *e says why, unless it was for want of memory.
+ *   flags  of jansson's decoder */
+json_t *mm3_json_decode(const char *text, size_t n_bytes, size_t flags, json_error_t *e, bool *out_of_memory);
 /* Members of an object. `what` names the object in errors. A missing member is an error unless has_default.
  * An integer member accepts 5 and 5.0, not 5.5, and must lie in [low, high]. */
 MM3_MUST_USE mm3_status mm3_json_int(const json_t *object, const char *key, const char *what, int64_t low, int64_t high,
@@ -106,6 +111,8 @@ MM3_MUST_USE mm3_status mm3_json_string(const json_t *object, const char *key, c
 
 /* ---- files (file.c) ------------------------------------------------------------------------------------- */
 
+/* As open(2) with mode 0666 and O_CLOEXEC, past interruptions by signals: a pipe or a slow file system waits. */
+int mm3_open(const char *path, int flags);
 /* A whole file mapped read-only. */
 typedef struct mm3_file {
     char *path; /* owned */
@@ -125,7 +132,7 @@ MM3_MUST_USE mm3_status mm3_read_all(const char *path, size_t max, char **out, s
 double mm3_now_s(void); /* monotonic seconds */
 /* The part [*begin, *end) of n units that falls to worker i of n_workers; parts differ by one at most. */
 void mm3_share(int n, int i, int n_workers, int *begin, int *end);
-/* Parse a whole string as a number; false if there is anything else in it or it is out of range. */
+/* Parse a whole string as a decimal number; false if there is anything else in it or it is out of range. */
 bool mm3_parse_int(const char *s, int64_t low, int64_t high, int64_t *out);
 bool mm3_parse_double(const char *s, double low, double high, double *out);
 

@@ -9,6 +9,14 @@
 
 #include "base/base.h"
 
+int mm3_open(const char *path, int flags)
+{
+    int fd;
+    do fd = open(path, flags | O_CLOEXEC, 0666);
+    while (fd < 0 && errno == EINTR);
+    return fd;
+}
+
 mm3_status mm3_file_open(mm3_file **out, const char *path)
 {
     mm3_status st = MM3_OK;
@@ -21,7 +29,7 @@ mm3_status mm3_file_open(mm3_file **out, const char *path)
         st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "%s: out of memory", path);
         goto done;
     }
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must be refused, not waited for */
+    fd = mm3_open(path, O_RDONLY | O_NONBLOCK); /* a FIFO must be refused, not waited for */
     if (fd < 0 || fstat(fd, &s) < 0) {
         st = mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot open %s: %s", path, strerror(errno));
         goto done;
@@ -34,7 +42,8 @@ mm3_status mm3_file_open(mm3_file **out, const char *path)
     if (f->n_bytes > 0) {
         void *p = mmap(NULL, f->n_bytes, PROT_READ, MAP_SHARED, fd, 0);
         if (p == MAP_FAILED) {
-            st = mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot map %s: %s", path, strerror(errno));
+            st = mm3_fail(errno == ENOMEM ? MM3_ERR_NOMEM : MM3_ERR_IO, MM3_HERE, "cannot map %s: %s", path,
+                          strerror(errno));
             goto done;
         }
         f->data = p;
@@ -69,20 +78,23 @@ bool mm3_path_exists(const char *path) { return access(path, F_OK) == 0; }
 mm3_status mm3_read_all(const char *path, size_t max, char **out, size_t *n_bytes)
 {
     bool from_stdin = strcmp(path, "-") == 0;
-    FILE *f = from_stdin ? stdin : fopen(path, "rb");
+    int fd = from_stdin ? STDIN_FILENO : mm3_open(path, O_RDONLY);
     mm3_buf b = { 0 };
     char part[65536];
-    size_t n;
-    bool broken;
+    ssize_t n = 1;
+    mm3_status st = MM3_OK;
     *out = NULL;
-    MM3_CHECK(f, MM3_ERR_IO, "cannot open %s: %s", path, strerror(errno));
-    while (!b.failed && b.n <= max && (n = fread(part, 1, sizeof part, f)) > 0) mm3_buf_add(&b, part, n);
-    broken = ferror(f) != 0;
-    if (!from_stdin) fclose(f);
-    if (broken || b.n > max) {
-        mm3_buf_free(&b);
-        if (broken) return mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot read %s: %s", path, strerror(errno));
-        return mm3_fail(MM3_ERR_ARG, MM3_HERE, "%s is longer than %zu bytes", path, max);
+    MM3_CHECK(fd >= 0, MM3_ERR_IO, "cannot open %s: %s", path, strerror(errno));
+    while (n != 0 && !b.failed && b.n <= max) {
+        n = read(fd, part, sizeof part);
+        if (n > 0) mm3_buf_add(&b, part, (size_t)n);
+        if (n >= 0 || errno == EINTR) continue;
+        st = mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot read %s: %s", path, strerror(errno));
+        break;
     }
-    return mm3_buf_take(&b, out, n_bytes);
+    if (!from_stdin) close(fd);
+    if (st == MM3_OK && b.n > max) st = mm3_fail(MM3_ERR_ARG, MM3_HERE, "%s is longer than %zu bytes", path, max);
+    if (st == MM3_OK && (st = mm3_buf_take(&b, out, n_bytes)) != MM3_OK) (void)mm3_fail_in(st, "%s", path);
+    mm3_buf_free(&b);
+    return st;
 }

@@ -1,4 +1,4 @@
-/* Allocation, the arena, the growing string. Every allocation of mm3 passes here: tests count and fail them. */
+/* Allocation, the arena, the growing string. Every allocation of mm3 passes here and is counted. */
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,16 +9,14 @@
 #include "base/base.h"
 
 static atomic_long n_allocations;
-static atomic_long fail_in; /* 0: never; k: the k-th from now */
 
-void mm3_memory_fail_at(long k) { atomic_store(&fail_in, k); }
 long mm3_memory_count(void) { return atomic_load(&n_allocations); }
 
-static bool must_fail(size_t n_bytes)
+/* Count an allocation; true where its size did not fit into a number. */
+static bool too_large(size_t n_bytes)
 {
-    atomic_fetch_add(&n_allocations, 1);
-    if (n_bytes == SIZE_MAX) return true;
-    return atomic_load(&fail_in) > 0 && atomic_fetch_sub(&fail_in, 1) == 1;
+    atomic_fetch_add_explicit(&n_allocations, 1, memory_order_relaxed);
+    return n_bytes == SIZE_MAX;
 }
 
 size_t mm3_mul(size_t a, size_t b)
@@ -27,14 +25,14 @@ size_t mm3_mul(size_t a, size_t b)
     return __builtin_mul_overflow(a, b, &c) ? SIZE_MAX : c;
 }
 
-void *mm3_malloc(size_t n_bytes) { return must_fail(n_bytes) ? NULL : malloc(n_bytes ? n_bytes : 1); }
+void *mm3_malloc(size_t n_bytes) { return too_large(n_bytes) ? NULL : malloc(n_bytes ? n_bytes : 1); }
 
 void *mm3_calloc(size_t n, size_t n_bytes)
 {
-    return must_fail(mm3_mul(n, n_bytes)) ? NULL : calloc(n ? n : 1, n_bytes ? n_bytes : 1);
+    return too_large(mm3_mul(n, n_bytes)) ? NULL : calloc(n ? n : 1, n_bytes ? n_bytes : 1);
 }
 
-void *mm3_realloc(void *p, size_t n_bytes) { return must_fail(n_bytes) ? NULL : realloc(p, n_bytes ? n_bytes : 1); }
+void *mm3_realloc(void *p, size_t n_bytes) { return too_large(n_bytes) ? NULL : realloc(p, n_bytes ? n_bytes : 1); }
 
 char *mm3_strdup(const char *s)
 {
@@ -50,7 +48,7 @@ void *mm3_alloc_aligned(size_t n_bytes)
     enum { HUGE_PAGE = 2 << 20 };
     size_t align = n_bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     void *p;
-    if (must_fail(n_bytes) || n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
+    if (too_large(n_bytes) || n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
     n_bytes = n_bytes ? (n_bytes + align - 1) & ~(align - 1) : 64;
     p = aligned_alloc(align, n_bytes);
     if (!p) return NULL;

@@ -1,6 +1,7 @@
 /* Numbers from text, and the split of work between workers. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 
@@ -26,8 +27,7 @@ bool mm3_parse_double(const char *s, double low, double high, double *out)
 {
     char *end;
     double v;
-    if (!((*s >= '0' && *s <= '9') || *s == '-' || *s == '.')) return false;
-    errno = 0;
+    if (!((*s >= '0' && *s <= '9') || *s == '-' || *s == '.') || strpbrk(s, "xX")) return false; /* no 0x10 */
     v = strtod(s, &end);
     if (*end || end == s || !(v >= low && v <= high)) return false;
     *out = v;

@@ -178,6 +178,19 @@ bool cli_read_text(const char *path, char **text, size_t *n_bytes)
     return false;
 }
 
+bool cli_read_tools(const char *path, char **text)
+{
+    const char *what = strcmp(path, "-") == 0 ? "standard input" : path;
+    mm3_parser *parser = NULL;
+    size_t n = 0;
+    mm3_status st;
+    if (!cli_read_text(path, text, &n)) return false;
+    if (strlen(*text) != n) return cli_error("%s: a NUL byte in a list of tools: JSON text only", what) == CLI_DONE;
+    st = mm3_parser_open(&parser, *text, NULL);
+    mm3_parser_close(&parser);
+    return st == MM3_OK || cli_error("%s: %s", what, mm3_last_error()) == CLI_DONE;
+}
+
 /* "line 3, column 7" of text[at]. */
 static void place_of(const char *text, size_t at, char *out, size_t n)
 {

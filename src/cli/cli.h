@@ -110,6 +110,9 @@ bool cli_find_plan_cache(cli_engine *engine);
 bool cli_model_has(const char *dir, const char *name);
 /* Read a whole file ("-": standard input) as text for mm3_free(). False with an error printed. */
 bool cli_read_text(const char *path, char **text, size_t *n_bytes);
+/* Read and check a file of --tools; false with an error printed that names the file. *text is for mm3_free() even then.
+ */
+bool cli_read_tools(const char *path, char **text);
 /* Read token ids from a file ("-": standard input), apart by blanks, line ends or commas; for mm3_free(). */
 bool cli_read_ids(const char *path, int32_t **ids, int *n_ids);
 /* Zeroed memory for mm3_free(); NULL with an error printed. */

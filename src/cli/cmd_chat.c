@@ -269,12 +269,12 @@ static int converse(chat *c)
 static int run(chat *c, cli_engine *with, int64_t seed)
 {
     static const mm3_sampling greedy = MM3_SAMPLING_GREEDY;
-    int status = cli_open_engine(&c->engine, with);
-    if (status != CLI_GO) return status;
+    int status;
+    if (c->tools_file && !cli_read_tools(c->tools_file, &c->tools)) return CLI_FAILED; /* before anything is loaded */
+    if ((status = cli_open_engine(&c->engine, with)) != CLI_GO) return status;
     if (mm3_tokenizer_open(&c->tokenizer, with->options.model_dir) != MM3_OK ||
         mm3_session_open(&c->session, c->engine) != MM3_OK)
         return cli_failed();
-    if (c->tools_file && !cli_read_text(c->tools_file, &c->tools, NULL)) return CLI_FAILED;
     if (c->system_option && !replace_text(&c->system, c->system_option)) return CLI_FAILED;
     if (!(c->messages = json_array())) return cli_error("out of memory");
     c->sampling = c->greedy ? greedy : mm3_engine_sampling(c->engine);

@@ -122,7 +122,7 @@ static bool make_prompt(job *j)
         return false;
     }
     if (r->ids_file) return cli_read_ids(r->ids_file, &j->prompt, &j->n_prompt);
-    if (r->chat) return (!r->tools_file || cli_read_text(r->tools_file, &j->tools, NULL)) && encode_chat(j);
+    if (r->chat) return encode_chat(j);
     if (mm3_tokenizer_encode(j->tokenizer, r->prompt, strlen(r->prompt), r->special, &j->prompt, &j->n_prompt) ==
         MM3_OK)
         return true;
@@ -253,8 +253,10 @@ int cmd_generate(int argc, char **argv)
     int status;
     r.sampling = (mm3_sampling){ NAN, -1, NAN, NAN, NAN, NAN, NAN, 0 };
     if ((status = parse(&r, argc, argv)) != CLI_GO) return status;
-    if ((status = cli_open_engine(&j.engine, &r.engine)) != CLI_GO) return status;
-    status = run(&j);
+    if (r.tools_file && !cli_read_tools(r.tools_file, &j.tools)) /* before anything is loaded */
+        status = CLI_FAILED;
+    else if ((status = cli_open_engine(&j.engine, &r.engine)) == CLI_GO)
+        status = run(&j);
     if (j.kept) fclose(j.kept);
     free(j.text);
     cli_stream_close(&j.stream);

@@ -1,5 +1,6 @@
 /* main: the table of commands. Knows their names, nothing of what they do. */
 #include <fcntl.h>
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -80,6 +81,7 @@ int main(int argc, char **argv)
 {
     int status;
     fill_standard_streams();
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow (ulimit -f) is an error of the write, not the end */
     if (argc < 2 || strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
         status = print_help();
     } else if (strcmp(argv[1], "--version") == 0 || strcmp(argv[1], "-V") == 0) {

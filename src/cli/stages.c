@@ -1,4 +1,4 @@
-/* Collects the stages of a model's steps and asks the candidates; and MiniMax-M3's sizes without its weights. */
+/* Collects the stages of a model's steps and asks the candidates. */
 #include <stdio.h>
 #include <string.h>
 
@@ -29,68 +29,6 @@ static void ask(cli_candidate *c, const mm3_device_info *device, const mm3_stage
     add_reason(c, stage->key, why ? why : "it has no tactic");
 }
 
-/* MiniMax-M3 cut to one layer of each kind: dense, and sparse with experts. */
-struct cli_sizes {
-    mm3_model model;
-    mm3_layer layer[2];
-    unsigned char is_moe[2], is_sparse[2];
-    mm3_weight gate_up[256], down[128];
-};
-
-static mm3_weight mx(int n) { return (mm3_weight){ .n = n, .type = MM3_MX }; }
-
-/* source  docs/numerics.md, section 1: config.json */
-static void fill_m3(struct cli_sizes *s)
-{
-    mm3_config *c = &s->model.config;
-    *c = (mm3_config){ .hidden_size = 6144,
-                       .n_layers = 2,
-                       .vocab_size = 200064,
-                       .max_position = 1048576,
-                       .n_heads = 64,
-                       .n_kv_heads = 4,
-                       .dense_intermediate = 12288,
-                       .expert_intermediate = 3072,
-                       .shared_intermediate = 3072,
-                       .n_experts = 128,
-                       .experts_per_token = 4,
-                       .n_shared_experts = 1,
-                       .n_index_heads = 4,
-                       .index_dim = 128,
-                       .block_size = 128,
-                       .topk_blocks = 16,
-                       .rms_norm_eps = 1e-6,
-                       .rope_theta = 5e6,
-                       .routed_scaling_factor = 2,
-                       .swiglu_alpha = 1.702,
-                       .swiglu_limit = 7,
-                       .swiglu_beta = 1,
-                       .layer_is_moe = s->is_moe,
-                       .layer_is_sparse = s->is_sparse };
-    s->is_moe[1] = s->is_sparse[1] = 1;
-    for (int i = 0; i < 2; i++) {
-        int inter = i ? c->shared_intermediate : c->dense_intermediate;
-        s->layer[i] = (mm3_layer){ .is_moe = i,
-                                   .is_sparse = i,
-                                   .q = mx(8192),
-                                   .k = mx(512),
-                                   .v = mx(512),
-                                   .o = mx(6144),
-                                   .gate = mx(inter),
-                                   .up = mx(inter),
-                                   .down = mx(6144) };
-    }
-    s->layer[1].iq = mx(512);
-    s->layer[1].ik = mx(128);
-    s->layer[1].router = (mm3_weight){ .n = 128, .type = MM3_F32 };
-    s->layer[1].expert_gate_up = s->gate_up;
-    s->layer[1].expert_down = s->down;
-    for (int i = 0; i < 256; i++) s->gate_up[i] = mx(3072);
-    for (int i = 0; i < 128; i++) s->down[i] = mx(6144);
-    s->model.layer = s->layer;
-    s->model.embed = s->model.head = (mm3_weight){ .n = c->vocab_size, .type = MM3_BF16 };
-}
-
 mm3_status cli_steps_open(cli_steps *out, const mm3_model *model, mm3_numerics numerics, mm3_dtype kv_type,
                           int max_batch, int chunk, int context)
 {
@@ -105,11 +43,11 @@ mm3_status cli_steps_open(cli_steps *out, const mm3_model *model, mm3_numerics n
     mm3_step_shape decode = { .m = max_batch, .n_logits = max_batch, .sample = true, .context = context };
     mm3_step_shape prefill = { .m = chunk, .n_logits = 1, .sample = true, .context = context };
     memset(out, 0, sizeof *out);
-    if (!model) {
-        out->sizes = mm3_calloc(1, sizeof *out->sizes);
-        MM3_CHECK(out->sizes, MM3_ERR_NOMEM, "out of memory for the sizes of MiniMax-M3");
-        fill_m3(out->sizes);
-        model = &out->sizes->model;
+    if (!model) { /* one layer of each kind */
+        mm3_synthetic m3;
+        MM3_GOTO(mm3_synthetic_parse(&m3, "m3"));
+        MM3_GOTO(mm3_model_outline(&out->outline, &m3));
+        model = out->outline;
     }
     MM3_GOTO(mm3_forward_open(&out->forward, model, &o));
     out->step_buffer_bytes = mm3_forward_step_buffer_bytes(out->forward);
@@ -126,7 +64,7 @@ void cli_steps_close(cli_steps *steps)
 {
     mm3_collect_close(&steps->collect);
     mm3_forward_close(&steps->forward);
-    mm3_free(steps->sizes);
+    mm3_model_close(&steps->outline);
     memset(steps, 0, sizeof *steps);
 }
 

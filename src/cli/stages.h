@@ -23,14 +23,16 @@ typedef struct cli_survey {
 } cli_survey;
 
 /* The stages of one decode step of max_batch rows and one prefill step of `chunk`, for asking about: nothing of it
- * runs. model   borrowed; NULL: MiniMax-M3's sizes, from the top of its config.json stage   valid until closed */
+ * runs.
+ *   model  borrowed; NULL: MiniMax-M3's sizes
+ *   stage  valid until closed */
 typedef struct cli_steps {
     const mm3_stage *stage;
     int n;
     size_t step_buffer_bytes; /* of the largest step */
     mm3_recorder *collect;    /* owned, as the following */
     mm3_forward *forward;
-    struct cli_sizes *sizes;
+    mm3_model *outline; /* NULL where a model was given */
 } cli_steps;
 MM3_MUST_USE mm3_status cli_steps_open(cli_steps *out, const mm3_model *model, mm3_numerics numerics, mm3_dtype kv_type,
                                        int max_batch, int chunk, int context);

@@ -145,17 +145,30 @@ static int find_cores(void)
     return 1;
 }
 
+/* Threads that share a core wait for each other's time slices at every barrier: a step takes as many times longer as
+ * there are threads on a core, and with hundreds of them a token takes a minute. Some are let be, for tests. */
+static mm3_status check_threads(int n_threads, int n_cores)
+{
+    enum { MAX_THREADS = 1024, FEW = 8, PER_CORE = 4 };
+    int most = MM3_MIN(MM3_MAX(FEW, PER_CORE * n_cores), MAX_THREADS);
+    MM3_CHECK(n_threads >= 0, MM3_ERR_ARG, "%d threads: use 1 to %d, or 0 for one per core", n_threads, most);
+    MM3_CHECK(n_threads <= most, MM3_ERR_ARG,
+              "%d threads for %d core%s would mostly wait for each other: use 1 to %d, or 0 for one per core",
+              n_threads, n_cores, n_cores == 1 ? "" : "s", most);
+    return MM3_OK;
+}
+
 mm3_status mm3_device_open(mm3_device **out, int n_threads)
 {
+    int n_cores = find_cores();
     mm3_device *d;
     mm3_status st;
     *out = NULL;
-    MM3_CHECK(n_threads >= 0 && n_threads <= 1024, MM3_ERR_ARG, "%d threads: use 1 to 1024, or 0 for one per core",
-              n_threads);
+    MM3_TRY(check_threads(n_threads, n_cores));
     d = mm3_calloc(1, sizeof *d);
     MM3_CHECK(d, MM3_ERR_NOMEM, "out of memory for the device");
     d->info.kind = "cpu";
-    d->info.n_threads = n_threads ? n_threads : find_cores();
+    d->info.n_threads = n_threads ? n_threads : n_cores;
     d->info.features = find_features();
     d->info.last_cache_bytes = find_last_cache();
     d->info.memory_bytes = (size_t)sysconf(_SC_PHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);

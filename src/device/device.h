@@ -25,7 +25,8 @@ typedef struct mm3_device_info {
     size_t memory_bytes;     /* physical memory */
 } mm3_device_info;
 
-/*   n_threads  0: one per core this process may use */
+/*   n_threads  0: one per core this process may use
+ * errors  MM3_ERR_ARG more than 4 per core (and more than 8), or more than 1024; MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_device_open(mm3_device **out, int n_threads);
 void mm3_device_close(mm3_device **device);
 const mm3_device_info *mm3_device_info_of(const mm3_device *device);

@@ -250,6 +250,15 @@ static json_t *counters_json(const mm3_engine *e)
                      "tuner_calls_after_ready", calls);
 }
 
+/* A text of many parts is whole or not there. */
+mm3_status mm3__json_whole(char **json, const char *what)
+{
+    if (!mm3_json_lacked_memory() && *json) return MM3_OK;
+    mm3_free(*json);
+    *json = NULL;
+    return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for %s", what);
+}
+
 mm3_status mm3_engine_info(mm3_engine *engine, char **json)
 {
     const mm3_engine *e = engine;
@@ -265,6 +274,7 @@ mm3_status mm3_engine_info(mm3_engine *engine, char **json)
         n_sparse += c->layer_is_sparse[i];
     }
     mm3_device_features_text(d->features, features, sizeof features);
+    (void)mm3_json_lacked_memory();
     root = json_pack("{s:s, s:s, s:{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:i,s:i},"
                      " s:{s:s,s:s,s:i,s:s}, s:{s:i,s:i,s:i,s:s,s:i,s:I,s:I},"
                      " s:{s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i}}",
@@ -288,6 +298,5 @@ mm3_status mm3_engine_info(mm3_engine *engine, char **json)
         json_object_set_new(root, "counters", counters_json(e)) == 0)
         *json = json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    MM3_CHECK(*json, MM3_ERR_NOMEM, "out of memory for the summary");
-    return MM3_OK;
+    return mm3__json_whole(json, "the summary");
 }

@@ -432,7 +432,10 @@ static json_t *times_json(const double *s, int n)
 
 static mm3_status print_result(const measuring *m, char **result)
 {
-    json_t *pairs = json_array(), *ops = json_array(), *root;
+    json_t *pairs, *ops, *root;
+    (void)mm3_json_lacked_memory();
+    pairs = json_array();
+    ops = json_array();
     for (int i = 0; i < m->n_pairs; i++) {
         const pair *p = &m->pair[i];
         json_array_append_new(pairs,
@@ -451,8 +454,7 @@ static mm3_status print_result(const measuring *m, char **result)
                      (json_int_t)m->n_allocations, "pairs", pairs, "ops", ops);
     if (root) *result = json_dumps(root, JSON_COMPACT);
     json_decref(root);
-    MM3_CHECK(*result, MM3_ERR_NOMEM, "measure: out of memory for the result");
-    return MM3_OK;
+    return mm3__json_whole(result, "what was measured");
 }
 
 mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result)

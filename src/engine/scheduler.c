@@ -323,7 +323,7 @@ static void *scheduler_main(void *user)
 mm3_status mm3__scheduler_start(mm3_engine *engine)
 {
     MM3_CHECK(pthread_create(&engine->thread, NULL, scheduler_main, engine) == 0, MM3_ERR_NOMEM,
-              "cannot start the scheduler thread");
+              "cannot start the scheduler thread: memory or the number of threads is limited");
     engine->thread_started = true;
     return MM3_OK;
 }

@@ -129,6 +129,10 @@ mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
 /* measure.c: on the scheduler thread, with no job running. As mm3_engine_measure. */
 mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
 
+/* engine.c: the end of a text made by jansson, begun with mm3_json_lacked_memory(): MM3_ERR_NOMEM, and *json NULL,
+ * where any part of it is missing. */
+mm3_status mm3__json_whole(char **json, const char *what);
+
 /* scheduler.c */
 mm3_status mm3__scheduler_start(mm3_engine *engine);
 void mm3__scheduler_stop(mm3_engine *engine);

@@ -110,7 +110,7 @@ typedef struct mm3_model {
     int n_unused;             /* others that no part reads: outside the text model's names, or rotary tables */
     int n_unlisted;           /* tensors in the shards that the index does not list */
     mm3_shards *shards;       /* owned; NULL where weights are synthetic */
-    unsigned char *memory;    /* owned: synthetic weights */
+    unsigned char *memory;    /* owned: synthetic weights; NULL in an outline */
     mm3_arena arena;          /* owned */
     char *dir;                /* owned */
 } mm3_model;
@@ -150,6 +150,10 @@ void mm3_synthetic_fit(mm3_synthetic *spec, size_t n_bytes);
  * embedding, so that random tokens are routed by the distribution that `zipf` says.
  * errors  MM3_ERR_ARG sizes that do not go together; MM3_ERR_NOMEM more bytes than are available: names both */
 MM3_MUST_USE mm3_status mm3_model_synthesize(mm3_model **out, const mm3_synthetic *spec);
+/* The same model without its data: configuration, and weights by their sizes and types alone; norms are NULL. For who
+ * asks about stages and computes nothing.
+ * errors  MM3_ERR_ARG sizes that do not go together; MM3_ERR_NOMEM */
+MM3_MUST_USE mm3_status mm3_model_outline(mm3_model **out, const mm3_synthetic *spec);
 
 /* generation_config.json of a folder; defaults of M3 (temperature 1, top_p 0.95, top_k 40) where the file or a
  * key is absent, or the folder is NULL. */

@@ -16,7 +16,7 @@ enum {
     MAX_EXPERTS = 4096  /* config.c accepts as many */
 };
 
-/* source  docs/numerics.md, section 1: config.json */
+/* source  docs/m3.md, section 1: config.json */
 static const mm3_synthetic m3 = { .hidden = 6144,
                                   .heads = 64,
                                   .kv_heads = 4,
@@ -159,6 +159,98 @@ void mm3_synthetic_fit(mm3_synthetic *spec, size_t n_bytes)
         spec->experts /= 2;
 }
 
+/* ---- the model without its data ---------------------------------------------------------------------------------- */
+
+static mm3_status shape_config(mm3_model *m, const mm3_synthetic *s)
+{
+    mm3_config *c = &m->config;
+    *c = (mm3_config){ .hidden_size = s->hidden,
+                       .n_layers = s->layers,
+                       .vocab_size = s->vocab,
+                       .max_position = 1048576,
+                       .n_heads = s->heads,
+                       .n_kv_heads = s->kv_heads,
+                       .dense_intermediate = s->intermediate,
+                       .expert_intermediate = s->expert_intermediate,
+                       .shared_intermediate = s->expert_intermediate,
+                       .n_experts = s->experts,
+                       .experts_per_token = s->experts_per_token,
+                       .n_shared_experts = 1,
+                       .n_index_heads = s->kv_heads,
+                       .index_dim = MM3_HEAD_DIM,
+                       .block_size = 128,
+                       .topk_blocks = 16,
+                       .rms_norm_eps = 1e-6,
+                       .rope_theta = 5e6,
+                       .routed_scaling_factor = 2,
+                       .swiglu_alpha = 1.702,
+                       .swiglu_limit = 7,
+                       .swiglu_beta = 1,
+                       .is_mxfp8 = true };
+    c->layer_is_moe = mm3_arena_alloc(&m->arena, (size_t)s->layers);
+    c->layer_is_sparse = mm3_arena_alloc(&m->arena, (size_t)s->layers);
+    m->layer = mm3_arena_alloc(&m->arena, (size_t)s->layers * sizeof *m->layer);
+    m->dir = mm3_strdup("synthetic");
+    MM3_CHECK(c->layer_is_moe && c->layer_is_sparse && m->layer && m->dir, MM3_ERR_NOMEM,
+              "out of memory for %d synthetic layers", s->layers);
+    memset(c->layer_is_moe + s->dense, 1, (size_t)(s->layers - s->dense));
+    memset(c->layer_is_sparse + s->dense, 1, (size_t)(s->layers - s->dense));
+    return MM3_OK;
+}
+
+static mm3_weight mx(int n) { return (mm3_weight){ .n = n, .type = MM3_MX }; }
+
+static mm3_status shape_layer(mm3_model *m, const mm3_synthetic *s, mm3_layer *y)
+{
+    int kv = s->kv_heads * MM3_HEAD_DIM, inter = y->is_moe ? s->expert_intermediate : s->intermediate;
+    mm3_weight *gate_up, *down;
+    y->q = mx(s->heads * MM3_HEAD_DIM);
+    y->k = y->v = mx(kv);
+    y->gate = y->up = mx(inter);
+    y->o = y->down = mx(s->hidden);
+    if (!y->is_moe) return MM3_OK;
+    y->iq = mx(kv);
+    y->ik = mx(MM3_HEAD_DIM);
+    y->router = (mm3_weight){ .n = s->experts, .type = MM3_F32 };
+    gate_up = mm3_arena_alloc(&m->arena, 2 * (size_t)s->experts * sizeof *gate_up);
+    down = mm3_arena_alloc(&m->arena, (size_t)s->experts * sizeof *down);
+    MM3_CHECK(gate_up && down, MM3_ERR_NOMEM, "out of memory for %d synthetic experts", s->experts);
+    for (int e = 0; e < s->experts; e++) {
+        gate_up[2 * e] = gate_up[2 * e + 1] = mx(inter);
+        down[e] = mx(s->hidden);
+    }
+    y->expert_gate_up = gate_up;
+    y->expert_down = down;
+    return MM3_OK;
+}
+
+static mm3_status shape(mm3_model *m, const mm3_synthetic *s)
+{
+    MM3_CHECK(s->heads % s->kv_heads == 0, MM3_ERR_ARG, "synthetic: %d heads are no multiple of %d KV heads", s->heads,
+              s->kv_heads);
+    MM3_CHECK(s->experts_per_token <= s->experts, MM3_ERR_ARG, "synthetic: top_k %d of %d experts",
+              s->experts_per_token, s->experts);
+    MM3_TRY(shape_config(m, s));
+    m->embed = m->head = (mm3_weight){ .n = s->vocab, .type = MM3_BF16 };
+    for (int i = 0; i < s->layers; i++) {
+        m->layer[i].is_moe = m->layer[i].is_sparse = i >= s->dense;
+        MM3_TRY(shape_layer(m, s, &m->layer[i]));
+    }
+    return MM3_OK;
+}
+
+mm3_status mm3_model_outline(mm3_model **out, const mm3_synthetic *spec)
+{
+    mm3_synthetic s = *spec;
+    mm3_status st;
+    complete(&s);
+    *out = mm3_calloc(1, sizeof **out);
+    MM3_CHECK(*out, MM3_ERR_NOMEM, "out of memory for the sizes of a model");
+    st = shape(*out, &s);
+    if (st != MM3_OK) mm3_model_close(out);
+    return st;
+}
+
 /* ---- random numbers ---------------------------------------------------------------------------------------------- */
 
 typedef struct maker {
@@ -208,9 +300,9 @@ static void *take(maker *k, size_t n_bytes)
 
 /* An MXFP8 weight whose products with rows of variance 1 have about that variance again: the codes' is 2^14 (blocks
  * that reach 448), so scale bytes lie about 120 - log2(K) / 2. The last n_zero rows are zero. */
-static mm3_weight make_mx(maker *k, int n, int columns, int n_zero)
+static void make_mx(maker *k, mm3_weight *w, int columns, int n_zero)
 {
-    size_t n_codes = (size_t)n * (size_t)columns, n_zeros = (size_t)n_zero * (size_t)columns;
+    size_t n_codes = (size_t)w->n * (size_t)columns, n_zeros = (size_t)n_zero * (size_t)columns;
     uint8_t *codes = take(k, n_codes), *scales = take(k, n_codes / MM3_MX_BLOCK);
     int base = 119 - (int)lround(log2(columns) / 2);
     k->m->n_tensors--; /* codes and scales are one */
@@ -221,19 +313,20 @@ static mm3_weight make_mx(maker *k, int n, int columns, int n_zero)
         for (size_t j = i; j < MM3_MIN(i + 16, n_codes / MM3_MX_BLOCK); j++, u >>= 4)
             scales[j] = (uint8_t)(base + (int)(u & 1) + (int)(u >> 1 & 1)); /* base, twice base + 1, base + 2 */
     }
-    return (mm3_weight){ .data = codes, .scales = scales, .n = n, .type = MM3_MX };
+    w->data = codes;
+    w->scales = scales;
 }
 
 /* A BF16 weight of normal values. */
-static mm3_weight make_half(maker *k, int n, float size)
+static uint16_t *make_half(maker *k, mm3_weight *w, float size)
 {
-    size_t row = (size_t)k->spec->hidden;
-    uint16_t *x = take(k, (size_t)n * row * sizeof *x);
+    size_t n = (size_t)w->n * (size_t)k->spec->hidden;
+    uint16_t *x = take(k, n * sizeof *x);
     for (int i = 0; i < N_BLOCKS; i++)
         for (int j = 0; j < MM3_MX_BLOCK; j++) k->half[i][j] = mm3_bf16_from_f32(size * normal(k));
-    for (size_t i = 0; i < (size_t)n * row; i += MM3_MX_BLOCK)
-        memcpy(x + i, k->half[next(k) % N_BLOCKS], sizeof k->half[0]);
-    return (mm3_weight){ .data = x, .n = n, .type = MM3_BF16 };
+    for (size_t i = 0; i < n; i += MM3_MX_BLOCK) memcpy(x + i, k->half[next(k) % N_BLOCKS], sizeof k->half[0]);
+    w->data = x;
+    return x;
 }
 
 /* A norm's weight, stored "minus one". The last n_plain are zero. */
@@ -329,7 +422,7 @@ static void make_router(maker *k, mm3_layer *y)
         for (int c = first; c < h - 1; c++) row[c] /= (float)sqrt(size);
         row[h - 1] = k->popularity[rank[e]];
     }
-    y->router = (mm3_weight){ .data = w, .n = n, .type = MM3_F32 };
+    y->router.data = w;
     y->router_bias = take(k, (size_t)n * sizeof(float)); /* zero */
 }
 
@@ -338,119 +431,56 @@ static void make_router(maker *k, mm3_layer *y)
 
 static void make_attention(maker *k, mm3_layer *y)
 {
-    const mm3_synthetic *s = k->spec;
-    int q = s->heads * MM3_HEAD_DIM, kv = s->kv_heads * MM3_HEAD_DIM, h = s->hidden;
+    int h = k->spec->hidden;
     y->input_norm = make_norm(k, h, 0);
     y->post_norm = make_norm(k, h, k->n_channels);
     y->q_norm = make_norm(k, MM3_HEAD_DIM, 0);
     y->k_norm = make_norm(k, MM3_HEAD_DIM, 0);
-    y->q = make_mx(k, q, h, 0);
-    y->k = make_mx(k, kv, h, 0);
-    y->v = make_mx(k, kv, h, 0);
-    y->o = make_mx(k, h, q, k->n_channels);
+    make_mx(k, &y->q, h, 0);
+    make_mx(k, &y->k, h, 0);
+    make_mx(k, &y->v, h, 0);
+    make_mx(k, &y->o, y->q.n, k->n_channels);
     if (!y->is_sparse) return;
     y->iq_norm = make_norm(k, MM3_HEAD_DIM, 0);
     y->ik_norm = make_norm(k, MM3_HEAD_DIM, 0);
-    y->iq = make_mx(k, kv, h, 0);
-    y->ik = make_mx(k, MM3_HEAD_DIM, h, 0);
+    make_mx(k, &y->iq, h, 0);
+    make_mx(k, &y->ik, h, 0);
 }
 
-static mm3_status make_feed_forward(maker *k, mm3_layer *y)
+static void make_feed_forward(maker *k, mm3_layer *y)
 {
-    const mm3_synthetic *s = k->spec;
-    int h = s->hidden, n = s->expert_intermediate;
-    mm3_weight *gate_up, *down;
-    y->gate = make_mx(k, y->is_moe ? n : s->intermediate, h, 0);
-    y->up = make_mx(k, y->gate.n, h, 0);
-    y->down = make_mx(k, h, y->gate.n, k->n_channels);
-    if (!y->is_moe) return MM3_OK;
-    gate_up = mm3_arena_alloc(&k->m->arena, 2 * (size_t)s->experts * sizeof *gate_up);
-    down = mm3_arena_alloc(&k->m->arena, (size_t)s->experts * sizeof *down);
-    MM3_CHECK(gate_up && down, MM3_ERR_NOMEM, "out of memory for %d synthetic experts", s->experts);
+    int h = k->spec->hidden;
+    mm3_weight *gate_up = (mm3_weight *)(uintptr_t)y->expert_gate_up, *down = (mm3_weight *)(uintptr_t)y->expert_down;
+    make_mx(k, &y->gate, h, 0);
+    make_mx(k, &y->up, h, 0);
+    make_mx(k, &y->down, y->gate.n, k->n_channels);
+    if (!y->is_moe) return;
     make_router(k, y);
-    for (int e = 0; e < s->experts; e++) {
-        gate_up[2 * e] = make_mx(k, n, h, 0);
-        gate_up[2 * e + 1] = make_mx(k, n, h, 0);
-        down[e] = make_mx(k, h, n, k->n_channels);
+    for (int e = 0; e < k->spec->experts; e++) {
+        make_mx(k, &gate_up[2 * e], h, 0);
+        make_mx(k, &gate_up[2 * e + 1], h, 0);
+        make_mx(k, &down[e], gate_up[2 * e].n, k->n_channels);
     }
-    y->expert_gate_up = gate_up;
-    y->expert_down = down;
-    return MM3_OK;
-}
-
-static mm3_status make_config(maker *k)
-{
-    const mm3_synthetic *s = k->spec;
-    mm3_config *c = &k->m->config;
-    *c = (mm3_config){ .hidden_size = s->hidden,
-                       .n_layers = s->layers,
-                       .vocab_size = s->vocab,
-                       .max_position = 1048576,
-                       .n_heads = s->heads,
-                       .n_kv_heads = s->kv_heads,
-                       .dense_intermediate = s->intermediate,
-                       .expert_intermediate = s->expert_intermediate,
-                       .shared_intermediate = s->expert_intermediate,
-                       .n_experts = s->experts,
-                       .experts_per_token = s->experts_per_token,
-                       .n_shared_experts = 1,
-                       .n_index_heads = s->kv_heads,
-                       .index_dim = MM3_HEAD_DIM,
-                       .block_size = 128,
-                       .topk_blocks = 16,
-                       .rms_norm_eps = 1e-6,
-                       .rope_theta = 5e6,
-                       .routed_scaling_factor = 2,
-                       .swiglu_alpha = 1.702,
-                       .swiglu_limit = 7,
-                       .swiglu_beta = 1,
-                       .is_mxfp8 = true };
-    c->layer_is_moe = mm3_arena_alloc(&k->m->arena, (size_t)s->layers);
-    c->layer_is_sparse = mm3_arena_alloc(&k->m->arena, (size_t)s->layers);
-    k->m->layer = mm3_arena_alloc(&k->m->arena, (size_t)s->layers * sizeof *k->m->layer);
-    k->m->dir = mm3_strdup("synthetic");
-    MM3_CHECK(c->layer_is_moe && c->layer_is_sparse && k->m->layer && k->m->dir, MM3_ERR_NOMEM,
-              "out of memory for %d synthetic layers", s->layers);
-    memset(c->layer_is_moe + s->dense, 1, (size_t)(s->layers - s->dense));
-    memset(c->layer_is_sparse + s->dense, 1, (size_t)(s->layers - s->dense));
-    return MM3_OK;
 }
 
 static mm3_status make(maker *k)
 {
     const mm3_synthetic *s = k->spec;
     mm3_model *m = k->m;
+    uint16_t *embed;
     size_t unused;
-    MM3_TRY(make_config(k));
     make_codes(k);
     if (s->zipf) MM3_TRY(make_popularity(k));
-    m->embed = make_half(k, s->vocab, 1);
-    for (int i = 0; i < s->vocab; i++) /* the constant channel: 1 */
-        ((uint16_t *)(uintptr_t)m->embed.data)[(size_t)(i + 1) * (size_t)s->hidden - 1] = 0x3F80;
+    embed = make_half(k, &m->embed, 1);
+    for (int i = 0; i < s->vocab; i++) embed[(size_t)(i + 1) * (size_t)s->hidden - 1] = 0x3F80; /* the channel of 1 */
     m->norm = make_norm(k, s->hidden, 0);
     for (int i = 0; i < s->layers; i++) {
-        m->layer[i].is_moe = m->layer[i].is_sparse = i >= s->dense;
         make_attention(k, &m->layer[i]);
-        MM3_TRY(make_feed_forward(k, &m->layer[i]));
+        make_feed_forward(k, &m->layer[i]);
     }
-    m->head = make_half(k, s->vocab, 2 / sqrtf((float)s->hidden)); /* logits of variance 4 */
+    (void)make_half(k, &m->head, 2 / sqrtf((float)s->hidden)); /* logits of variance 4 */
     unused = (size_t)(s->layers - s->dense) * (size_t)(s->experts - s->experts_per_token) * expert_bytes(s);
     m->step_bytes = m->weight_bytes - vocab_bytes(s) + (size_t)s->hidden * 2 - unused;
-    return MM3_OK;
-}
-
-static mm3_status check(const mm3_synthetic *s, size_t *n_bytes)
-{
-    size_t available = mm3_memory_available(), n = mm3_synthetic_bytes(s);
-    MM3_CHECK(s->heads % s->kv_heads == 0, MM3_ERR_ARG, "synthetic: %d heads are no multiple of %d KV heads", s->heads,
-              s->kv_heads);
-    MM3_CHECK(s->experts_per_token <= s->experts, MM3_ERR_ARG, "synthetic: top_k %d of %d experts",
-              s->experts_per_token, s->experts);
-    MM3_CHECK(n <= available, MM3_ERR_NOMEM,
-              "a synthetic model of %d layers, %d experts and a vocabulary of %d takes %.2f GB, and %.2f GB are free: "
-              "lower its layers, experts or vocab",
-              s->layers, s->experts, s->vocab, (double)n * 1e-9, (double)available * 1e-9);
-    *n_bytes = n;
     return MM3_OK;
 }
 
@@ -460,17 +490,22 @@ mm3_status mm3_model_synthesize(mm3_model **out, const mm3_synthetic *spec)
     mm3_status st = MM3_OK;
     mm3_synthetic s = *spec;
     maker *k = NULL;
-    size_t n_bytes = 0;
+    size_t n_bytes, available = mm3_memory_available();
     *out = NULL;
     complete(&s);
-    MM3_TRY(check(&s, &n_bytes));
+    n_bytes = mm3_synthetic_bytes(&s);
+    MM3_CHECK(n_bytes <= available, MM3_ERR_NOMEM,
+              "a synthetic model of %d layers, %d experts and a vocabulary of %d takes %.2f GB, and %.2f GB are free: "
+              "lower its layers, experts or vocab",
+              s.layers, s.experts, s.vocab, (double)n_bytes * 1e-9, (double)available * 1e-9);
+    k = mm3_calloc(1, sizeof *k);
+    MM3_CHECK(k, MM3_ERR_NOMEM, "out of memory for a synthetic model");
+    MM3_GOTO(mm3_model_outline(&k->m, &s));
     /* every array is rounded up to whole lines */
     n_bytes += 64 * ((size_t)s.layers * (MAX_PER_LAYER + 6 * (size_t)s.experts) + MAX_PER_LAYER);
-    k = mm3_calloc(1, sizeof *k);
-    if (k) k->m = mm3_calloc(1, sizeof *k->m);
     /* calloc: zeros that nothing is written to cost nothing; in small pages, as mapped files are */
-    if (k && k->m) k->m->memory = mm3_calloc(n_bytes, 1);
-    if (!k || !k->m || !k->m->memory) {
+    k->m->memory = mm3_calloc(n_bytes, 1);
+    if (!k->m->memory) {
         st =
             mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory: a synthetic model takes %.2f GB", (double)n_bytes * 1e-9);
         goto done;
@@ -483,7 +518,7 @@ mm3_status mm3_model_synthesize(mm3_model **out, const mm3_synthetic *spec)
     *out = k->m;
     k->m = NULL;
 done:
-    if (k) mm3_model_close(&k->m);
+    mm3_model_close(&k->m);
     mm3_free(k);
     return st;
 }

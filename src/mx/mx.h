@@ -122,7 +122,4 @@ MM3_MX_FN uint8_t mm3_mx_quantize_block(const float *x, uint8_t *codes)
     return byte;
 }
 
-/* Offset of the scale of (row, block) in the layouts of docs/numerics.md; n_blocks = K / 32. */
-MM3_MX_FN size_t mm3_mx_scale_linear(size_t row, size_t block, size_t n_blocks) { return row * n_blocks + block; }
-
 #endif

@@ -1,5 +1,5 @@
 /* attention: descriptor and reference. */
-#include "ops/describe.h"
+#include "ops/operand.h"
 
 static void key(const void *p, mm3_key *key)
 {
@@ -17,12 +17,14 @@ static int operands(void *p, mm3_operand *out)
     mm3_attention *op = p;
     int n = 0;
     size_t rows = (size_t)op->m * sizeof(int32_t);
-    n = mm3__operand(out, n, "q", &op->q, mm3__f32s(op->m, op->n_q * MM3_HEAD_DIM), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "position", &op->position, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "selected", &op->selected, mm3__f32s(op->m, op->kv.n_kv * op->top_k), MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "out", &op->out, mm3__f32s(op->m, op->n_q * MM3_HEAD_DIM), MM3_F32, MM3_OUT);
-    return mm3__kv_operands(out, n, &op->kv, MM3_IN);
+    mm3__operand(out, &n, "q", &op->q, mm3__f32s(op->m, op->n_q * MM3_HEAD_DIM), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "position", &op->position, rows, MM3_I32, MM3_IN);
+    if (op->selected)
+        mm3__operand(out, &n, "selected", &op->selected, mm3__f32s(op->m, op->kv.n_kv * op->top_k), MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "out", &op->out, mm3__f32s(op->m, op->n_q * MM3_HEAD_DIM), MM3_F32, MM3_OUT);
+    mm3__kv_operands(out, &n, &op->kv, MM3_IN);
+    return n;
 }
 
 static const int32_t *list_of(const mm3_attention *op, int i_row, int g)

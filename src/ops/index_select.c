@@ -1,5 +1,5 @@
 /* index_select: descriptor and reference. */
-#include "ops/describe.h"
+#include "ops/operand.h"
 
 static void key(const void *p, mm3_key *key)
 {
@@ -17,11 +17,12 @@ static int operands(void *p, mm3_operand *out)
     mm3_index_select *op = p;
     int n = 0;
     size_t rows = (size_t)op->m * sizeof(int32_t);
-    n = mm3__operand(out, n, "iq", &op->iq, mm3__f32s(op->m, op->n_groups * op->kv.d_index), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "position", &op->position, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "selected", &op->selected, mm3__f32s(op->m, op->n_groups * op->top_k), MM3_I32, MM3_OUT);
-    return mm3__kv_operands(out, n, &op->kv, MM3_IN);
+    mm3__operand(out, &n, "iq", &op->iq, mm3__f32s(op->m, op->n_groups * op->kv.d_index), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "position", &op->position, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "selected", &op->selected, mm3__f32s(op->m, op->n_groups * op->top_k), MM3_I32, MM3_OUT);
+    mm3__kv_operands(out, &n, &op->kv, MM3_IN);
+    return n;
 }
 
 /* Best score of a block; NaN if it has no score that is a number. Scores are rounded to FP32, as the contract says:

@@ -1,5 +1,5 @@
 /* moe_sum: descriptor and reference. */
-#include "ops/describe.h"
+#include "ops/operand.h"
 
 static void key(const void *p, mm3_key *key)
 {
@@ -14,11 +14,12 @@ static int operands(void *p, mm3_operand *out)
 {
     mm3_moe_sum *op = p;
     int n = 0;
-    n = mm3__operand(out, n, "y", &op->y, mm3__f32s(op->m * op->top_k, op->k), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "expert", &op->expert, mm3__f32s(op->m, op->top_k), MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "weight", &op->weight, mm3__f32s(op->m, op->top_k), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "shared", &op->shared, mm3__f32s(op->m, op->k), MM3_F32, MM3_IN);
-    return mm3__operand(out, n, "out", &op->out, mm3__f32s(op->m, op->k), MM3_F32, MM3_OUT);
+    mm3__operand(out, &n, "y", &op->y, mm3__f32s(op->m * op->top_k, op->k), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "expert", &op->expert, mm3__f32s(op->m, op->top_k), MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "weight", &op->weight, mm3__f32s(op->m, op->top_k), MM3_F32, MM3_IN);
+    if (op->shared) mm3__operand(out, &n, "shared", &op->shared, mm3__f32s(op->m, op->k), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "out", &op->out, mm3__f32s(op->m, op->k), MM3_F32, MM3_OUT);
+    return n;
 }
 
 static void reference(const void *p, double *magnitude)

@@ -1,5 +1,5 @@
 /* qk_norm_rope: descriptor and reference. */
-#include "ops/describe.h"
+#include "ops/operand.h"
 
 static void key(const void *p, mm3_key *key)
 {
@@ -18,19 +18,19 @@ static int operands(void *p, mm3_operand *out)
     mm3_qk_norm_rope *op = p;
     int n = 0, d = op->kv.d_index;
     size_t rows = (size_t)op->m * sizeof(int32_t);
-    n = mm3__operand(out, n, "qkv", &op->qkv, mm3__f32s(op->m, op->ld), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "q_norm", &op->q_norm, mm3__f32s(1, MM3_HEAD_DIM), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "k_norm", &op->k_norm, mm3__f32s(1, MM3_HEAD_DIM), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "iq_norm", &op->iq_norm, mm3__f32s(1, d), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "ik_norm", &op->ik_norm, mm3__f32s(1, d), MM3_F32, MM3_IN);
-    for (int i = 1; i < n; i++) out[i].weight = true;
-    n = mm3__operand(out, n, "cos", &op->cos, mm3__f32s(op->m, MM3_ROTARY_DIM / 2), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "sin", &op->sin, mm3__f32s(op->m, MM3_ROTARY_DIM / 2), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "position", &op->position, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "q", &op->q, mm3__f32s(op->m, op->n_q * MM3_HEAD_DIM), MM3_F32, MM3_OUT);
-    n = mm3__operand(out, n, "iq", &op->iq, mm3__f32s(op->m, op->n_iq * d), MM3_F32, MM3_OUT);
-    return mm3__kv_operands(out, n, &op->kv, MM3_INOUT);
+    mm3__operand(out, &n, "qkv", &op->qkv, mm3__f32s(op->m, op->ld), MM3_F32, MM3_IN);
+    mm3__operand_weight(out, &n, "q_norm", &op->q_norm, mm3__f32s(1, MM3_HEAD_DIM), MM3_F32);
+    mm3__operand_weight(out, &n, "k_norm", &op->k_norm, mm3__f32s(1, MM3_HEAD_DIM), MM3_F32);
+    if (op->iq_norm) mm3__operand_weight(out, &n, "iq_norm", &op->iq_norm, mm3__f32s(1, d), MM3_F32);
+    if (op->ik_norm) mm3__operand_weight(out, &n, "ik_norm", &op->ik_norm, mm3__f32s(1, d), MM3_F32);
+    mm3__operand(out, &n, "cos", &op->cos, mm3__f32s(op->m, MM3_ROTARY_DIM / 2), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "sin", &op->sin, mm3__f32s(op->m, MM3_ROTARY_DIM / 2), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "position", &op->position, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "q", &op->q, mm3__f32s(op->m, op->n_q * MM3_HEAD_DIM), MM3_F32, MM3_OUT);
+    if (op->iq) mm3__operand(out, &n, "iq", &op->iq, mm3__f32s(op->m, op->n_iq * d), MM3_F32, MM3_OUT);
+    mm3__kv_operands(out, &n, &op->kv, MM3_INOUT);
+    return n;
 }
 
 /* One head: y and, where not NULL, magnitude. w NULL: a plain copy (v). */

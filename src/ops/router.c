@@ -1,5 +1,5 @@
 /* router: descriptor and reference. */
-#include "ops/describe.h"
+#include "ops/operand.h"
 
 static void key(const void *p, mm3_key *key)
 {
@@ -13,14 +13,14 @@ static int operands(void *p, mm3_operand *out)
 {
     mm3_router *op = p;
     int n = 0;
-    n = mm3__operand(out, n, "logits", &op->logits, mm3__f32s(op->m, op->n_expert), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "bias", &op->bias, mm3__f32s(1, op->n_expert), MM3_F32, MM3_IN);
-    out[n - 1].weight = true;
-    n = mm3__operand(out, n, "slot", &op->slot, (size_t)op->m * sizeof(int32_t), MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "expert", &op->expert, mm3__f32s(op->m, op->top_k), MM3_I32, MM3_OUT);
-    n = mm3__operand(out, n, "weight", &op->weight, mm3__f32s(op->m, op->top_k), MM3_F32, MM3_OUT);
-    n = mm3__operand(out, n, "pair", &op->pair, mm3__f32s(op->m, op->top_k), MM3_I32, MM3_OUT);
-    return mm3__operand(out, n, "begin", &op->begin, mm3__f32s(1, op->n_expert + 1), MM3_I32, MM3_OUT);
+    mm3__operand(out, &n, "logits", &op->logits, mm3__f32s(op->m, op->n_expert), MM3_F32, MM3_IN);
+    mm3__operand_weight(out, &n, "bias", &op->bias, mm3__f32s(1, op->n_expert), MM3_F32);
+    mm3__operand(out, &n, "slot", &op->slot, (size_t)op->m * sizeof(int32_t), MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "expert", &op->expert, mm3__f32s(op->m, op->top_k), MM3_I32, MM3_OUT);
+    mm3__operand(out, &n, "weight", &op->weight, mm3__f32s(op->m, op->top_k), MM3_F32, MM3_OUT);
+    mm3__operand(out, &n, "pair", &op->pair, mm3__f32s(op->m, op->top_k), MM3_I32, MM3_OUT);
+    mm3__operand(out, &n, "begin", &op->begin, mm3__f32s(1, op->n_expert + 1), MM3_I32, MM3_OUT);
+    return n;
 }
 
 static double sigmoid(float x) { return 1.0 / (1.0 + exp(-(double)x)); }

@@ -2,7 +2,7 @@
 #include <float.h>
 #include <stdlib.h>
 
-#include "ops/describe.h"
+#include "ops/operand.h"
 
 static void key(const void *p, mm3_key *key)
 {
@@ -18,13 +18,14 @@ static int operands(void *p, mm3_operand *out)
     int n = 0, n_counts = 0;
     size_t rows = (size_t)op->m * sizeof(int32_t);
     for (int i = 0; op->row && i < op->m; i++) n_counts = MM3_MAX(n_counts, op->row[i].counts_row + 1);
-    n = mm3__operand(out, n, "logits", &op->logits, mm3__f32s(op->m, op->n_vocab), MM3_F32, MM3_IN);
-    n = mm3__operand(out, n, "row", &op->row, (size_t)op->m * sizeof *op->row, MM3_U8, MM3_IN);
-    n = mm3__operand(out, n, "counts", &op->counts, mm3__f32s(n_counts, op->n_vocab), MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "position", &op->position, rows, MM3_I32, MM3_IN);
-    n = mm3__operand(out, n, "token", &op->token, rows, MM3_I32, MM3_OUT);
-    return mm3__operand(out, n, "logprob", &op->logprob, rows, MM3_F32, MM3_OUT);
+    mm3__operand(out, &n, "logits", &op->logits, mm3__f32s(op->m, op->n_vocab), MM3_F32, MM3_IN);
+    mm3__operand(out, &n, "row", &op->row, (size_t)op->m * sizeof *op->row, MM3_U8, MM3_IN);
+    if (op->counts) mm3__operand(out, &n, "counts", &op->counts, mm3__f32s(n_counts, op->n_vocab), MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "slot", &op->slot, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "position", &op->position, rows, MM3_I32, MM3_IN);
+    mm3__operand(out, &n, "token", &op->token, rows, MM3_I32, MM3_OUT);
+    mm3__operand(out, &n, "logprob", &op->logprob, rows, MM3_F32, MM3_OUT);
+    return n;
 }
 
 typedef struct choice {

@@ -100,8 +100,9 @@ mm3_status mm3__json_load(json_t **out, const char *text, size_t n, size_t flags
     }
     if (marked.failed) st = MM3_ERR_NOMEM;
     if (st == MM3_OK && !refused) {
-        *out = json_loadb(text, n, flags | JSON_DECODE_ANY | JSON_ALLOW_NUL, e);
-        if (!*out) st = json_error_code(e) == json_error_out_of_memory ? MM3_ERR_NOMEM : MM3_ERR_ARG;
+        bool out_of_memory;
+        *out = mm3_json_decode(text, n, flags | JSON_ALLOW_NUL, e, &out_of_memory);
+        if (!*out) st = out_of_memory ? MM3_ERR_NOMEM : MM3_ERR_ARG;
         refused = mark && has_impostor(*out);
     }
     if (st == MM3_OK && refused) {

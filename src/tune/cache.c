@@ -113,7 +113,7 @@ static mm3_status write_in_place(const mm3_plan *plan, const char *path)
 {
     char *text = NULL;
     mm3_status st;
-    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    int fd = mm3_open(path, O_WRONLY);
     MM3_CHECK(fd >= 0, MM3_ERR_IO, "cannot write %s: %s", path, strerror(errno));
     st = mm3_plan_print(plan, &text);
     if (st == MM3_OK) st = write_all(fd, text, strlen(text), path);
@@ -152,32 +152,40 @@ done:
     return st;
 }
 
-/* NULL: a miss. Only a file that is there and can't be used is worth a warning. */
-static mm3_plan *read_cache(mm3_tuner *t, const char *path)
+/* *out NULL: a miss. Only a file that is there and can't be used is worth a warning.
+ * errors  MM3_ERR_NOMEM, MM3_ERR_IO: nothing is known about what the file holds */
+static mm3_status read_cache(mm3_tuner *t, const char *path, mm3_plan **out)
 {
-    mm3_plan *plan = NULL;
     char why[512];
-    if (!mm3_path_exists(path)) return NULL;
-    if (mm3_plan_load(&plan, path, &t->warnings) != MM3_OK) {
+    mm3_status st;
+    *out = NULL;
+    if (!mm3_path_exists(path)) return MM3_OK;
+    st = mm3_plan_load(out, path, &t->warnings);
+    if (st == MM3_ERR_NOMEM || st == MM3_ERR_IO) return st;
+    if (st != MM3_OK) {
         mm3__warn(t, "the plan cache is not used: %s", mm3_last_error());
-        return NULL;
-    }
-    if (mm3_plan_head_differs(mm3_plan_head_of(plan), mm3_plan_head_of(t->plan), why, sizeof why)) {
+    } else if (mm3_plan_head_differs(mm3_plan_head_of(*out), mm3_plan_head_of(t->plan), why, sizeof why)) {
         mm3__warn(t, "the plan cache is not used: %s: %s", path, why);
-        mm3_plan_close(&plan);
+        mm3_plan_close(out);
     }
-    return plan;
+    return MM3_OK;
+}
+
+static char *path_of(const mm3_tuner *t)
+{
+    char *path = mm3_plan_cache_path(t->options.cache_dir, mm3_plan_head_of(t->plan));
+    if (!path) (void)mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory");
+    return path;
 }
 
 void mm3__cache_recall(mm3_tuner *t)
 {
     char *path;
-    mm3_plan *plan;
+    mm3_plan *plan = NULL;
     if (!t->options.cache_dir) return;
-    path = mm3_plan_cache_path(t->options.cache_dir, mm3_plan_head_of(t->plan));
-    plan = path ? read_cache(t, path) : NULL;
-    if (!path || (plan && mm3_plan_merge(t->plan, plan, true) != MM3_OK))
-        mm3__warn(t, "the plan cache is not used: %s", path ? mm3_last_error() : "out of memory");
+    path = path_of(t);
+    if (!path || read_cache(t, path, &plan) != MM3_OK || (plan && mm3_plan_merge(t->plan, plan, true) != MM3_OK))
+        mm3__warn(t, "the plan cache is not used: %s", mm3_last_error());
     mm3_plan_close(&plan);
     mm3_free(path);
 }
@@ -189,7 +197,7 @@ static int lock_cache(mm3_tuner *t, const char *path)
     struct timespec nap = { 0, LOCK_WAIT_NS };
     int fd;
     snprintf(name, sizeof name, "%s.lock", path);
-    fd = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    fd = mm3_open(name, O_RDWR | O_CREAT);
     if (fd < 0) {
         mm3__warn(t, "decisions are not kept: cannot open %s: %s", name, strerror(errno));
         return -1;
@@ -204,27 +212,29 @@ static int lock_cache(mm3_tuner *t, const char *path)
     return -1;
 }
 
-void mm3__cache_keep(mm3_tuner *t)
+bool mm3__cache_keep(mm3_tuner *t)
 {
     char *path;
     mm3_plan *merged = NULL;
     mm3_status st = MM3_OK;
     int lock;
-    if (!t->options.cache_dir) return;
-    path = mm3_plan_cache_path(t->options.cache_dir, mm3_plan_head_of(t->plan));
+    if (!t->options.cache_dir) return false;
+    path = path_of(t);
     if (!path || !mm3__make_folder(t->options.cache_dir)) {
-        mm3__warn(t, "decisions are not kept: cannot make %s: %s", t->options.cache_dir, strerror(errno));
+        if (path) (void)mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot make %s: %s", t->options.cache_dir, strerror(errno));
+        mm3__warn(t, "decisions are not kept: %s", mm3_last_error());
         mm3_free(path);
-        return;
+        return false;
     }
     lock = lock_cache(t, path);
     if (lock >= 0) {
         mm3_buf quiet = t->warnings; /* what is wrong with the file was said when it was read first */
         t->warnings = (mm3_buf){ 0 };
-        merged = read_cache(t, path);
+        st =
+            read_cache(t, path, &merged); /* a file that can't be read now may hold other models' decisions: it stays */
         mm3_buf_free(&t->warnings);
         t->warnings = quiet;
-        if (!merged) st = mm3_plan_open(&merged, mm3_plan_head_of(t->plan));
+        if (st == MM3_OK && !merged) st = mm3_plan_open(&merged, mm3_plan_head_of(t->plan));
         if (st == MM3_OK) st = mm3_plan_merge(merged, t->plan, true);
         if (st == MM3_OK) st = mm3_plan_save(merged, path);
         if (st != MM3_OK) mm3__warn(t, "decisions are not kept: %s", mm3_last_error());
@@ -232,6 +242,7 @@ void mm3__cache_keep(mm3_tuner *t)
     }
     mm3_plan_close(&merged);
     mm3_free(path);
+    return lock >= 0 && st == MM3_OK;
 }
 
 /* ---- a plan that must hold

@@ -13,42 +13,55 @@
 #include "tune/tuner.h"
 
 struct mm3__journal {
-    int fd;      /* owned, locked */
-    char *path;  /* owned */
-    bool broken; /* a write failed, and it was said */
+    int fd;     /* owned, locked */
+    char *path; /* owned */
 };
+
+static bool lock(int fd, int how)
+{
+    int rc;
+    do rc = flock(fd, how);
+    while (rc != 0 && errno == EINTR);
+    return rc == 0;
+}
 
 /* ---- what others left
  * ------------------------------------------------------------------------------------------------ */
 
-/* "KEY | CHOICE | src HASH" */
-static void take_line(mm3_tuner *t, char *line)
+/* "KEY | CHOICE | src HASH". Whether the file is needed no more: what it says is in the cache now, or it says nothing.
+ */
+static bool take_line(mm3_tuner *t, char *line)
 {
     char *choice = strstr(line, " | "), *source = choice ? strstr(choice + 3, " | src ") : NULL;
-    if (!source) return;
+    if (!source) return true;
     *choice = *source = 0;
     choice += 3;
     source += strlen(" | src ");
     source[strcspn(source, "\n")] = 0;
-    if (!mm3_plan_is_key(line) || strlen(source) != 8) return;
+    if (!mm3_plan_is_key(line) || strlen(source) != 8) return true;
     mm3__warn(t, "%s did not survive its first launch in an earlier run (%s) and is disqualified", choice, line);
-    if (mm3_plan_set_crashed(t->plan, line, choice, source) != MM3_OK) mm3__warn(t, "%s", mm3_last_error());
-    mm3__cache_keep(t); /* at once: this run may not live to its end either */
+    if (mm3_plan_set_crashed(t->plan, line, choice, source) != MM3_OK) {
+        mm3__warn(t, "%s", mm3_last_error());
+        return false;
+    }
+    return mm3__cache_keep(t); /* at once: this run may not live to its end either */
 }
 
 static void take_file(mm3_tuner *t, const char *path)
 {
     char line[1024];
     ssize_t n;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    int fd = mm3_open(path, O_RDWR | O_NOFOLLOW);
     if (fd < 0) return;
-    if (flock(fd, LOCK_EX | LOCK_NB) == 0) { /* its owner is gone */
-        n = pread(fd, line, sizeof line - 1, 0);
+    if (lock(fd, LOCK_EX | LOCK_NB)) { /* its owner is gone */
+        bool done = true;
+        do n = pread(fd, line, sizeof line - 1, 0);
+        while (n < 0 && errno == EINTR);
         if (n > 0 && memchr(line, '\n', (size_t)n)) {
             line[n] = 0;
-            take_line(t, line);
+            done = take_line(t, line);
         }
-        unlink(path);
+        if (done && n >= 0) unlink(path);
     }
     close(fd);
 }
@@ -80,7 +93,14 @@ static int make_file(const char *path, char *name, size_t n)
         snprintf(name, n, "%sXXXXXX", path);
         fd = mkostemp(name, O_CLOEXEC);
         if (fd < 0) return -1;
-        if (flock(fd, LOCK_EX) == 0 && fstat(fd, &s) == 0 && s.st_nlink > 0) return fd;
+        if (!lock(fd, LOCK_EX) || fstat(fd, &s) != 0) {
+            int why = errno;
+            unlink(name);
+            close(fd);
+            errno = why;
+            return -1;
+        }
+        if (s.st_nlink > 0) return fd;
         close(fd);
     }
     errno = EAGAIN;
@@ -95,15 +115,19 @@ mm3__journal *mm3__journal_open(mm3_tuner *t)
     int fd;
     if (!t->options.cache_dir) return NULL;
     path = mm3_plan_cache_path(t->options.cache_dir, mm3_plan_head_of(t->plan));
-    snprintf(prefix, sizeof prefix, "%s.journal.", path ? path : "");
+    if (!path) {
+        mm3__warn(t, "no journal, a candidate that crashes is tried again: out of memory");
+        return NULL;
+    }
+    snprintf(prefix, sizeof prefix, "%s.journal.", path);
     mm3_free(path);
     if (!mm3__make_folder(t->options.cache_dir)) {
         mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot make %s: %s", t->options.cache_dir,
                   strerror(errno));
         return NULL;
     }
-    if (path) collect(t, prefix);
-    fd = path ? make_file(prefix, name, sizeof name) : -1;
+    collect(t, prefix);
+    fd = make_file(prefix, name, sizeof name);
     if (fd < 0) {
         mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot write in %s: %s",
                   t->options.cache_dir, strerror(errno));
@@ -132,20 +156,34 @@ void mm3__journal_close(mm3__journal **journal)
     *journal = NULL;
 }
 
+static void give_up(mm3_tuner *t, const char *why)
+{
+    mm3__warn(t, "the journal can't be written, a candidate that crashes is tried again: %s", why);
+    mm3__journal_close(&t->journal);
+}
+
 void mm3__journal_begin(mm3_tuner *t, const char *key, const mm3__entrant *e)
 {
     mm3__journal *j = t->journal;
     char line[1024], choice[MM3_MAX_CHOICE_TEXT];
-    int n;
+    int n, at = 0;
     if (!j) return;
     mm3_choice_text(e->choice.kernel, e->choice.tactic, choice, sizeof choice);
     n = snprintf(line, sizeof line, "%s | %s | src %s\n", key, choice, mm3_kernel_source(e->choice.kernel));
-    if (pwrite(j->fd, line, (size_t)n, 0) == n || j->broken) return;
-    j->broken = true;
-    mm3__warn(t, "the journal can't be written, a candidate that crashes is tried again: %s", strerror(errno));
+    while (at < n) {
+        ssize_t k = pwrite(j->fd, line + at, (size_t)(n - at), at);
+        if (k > 0) at += (int)k;
+        if (k > 0 || (k < 0 && errno == EINTR)) continue;
+        give_up(t, k < 0 ? strerror(errno) : "no room");
+        return;
+    }
 }
 
 void mm3__journal_end(mm3_tuner *t)
 {
-    if (t->journal && ftruncate(t->journal->fd, 0) != 0) t->journal->broken = true;
+    int rc;
+    if (!t->journal) return;
+    do rc = ftruncate(t->journal->fd, 0);
+    while (rc != 0 && errno == EINTR);
+    if (rc != 0) give_up(t, strerror(errno)); /* a line that stays would blame the innocent */
 }

@@ -93,7 +93,11 @@ void mm3_tuner_close(mm3_tuner **tuner)
 }
 
 const mm3_plan *mm3_tuner_plan(const mm3_tuner *t) { return t->plan; }
-const char *mm3_tuner_warnings(const mm3_tuner *t) { return t->warnings.data ? t->warnings.data : ""; }
+const char *mm3_tuner_warnings(const mm3_tuner *t)
+{
+    if (t->warnings.failed) return "memory ran out while tuning: what else went wrong is not known\n";
+    return t->warnings.data ? t->warnings.data : "";
+}
 
 mm3_binding mm3_tuner_binding(const mm3_tuner *t)
 {
@@ -114,7 +118,7 @@ mm3_tune_counts mm3_tuner_counts(const mm3_tuner *t)
 void mm3_tuner_save(mm3_tuner *t)
 {
     if (mm3__memory_keep(t->plan) != MM3_OK) mm3__warn(t, "%s: the next engine tunes again", mm3_last_error());
-    mm3__cache_keep(t);
+    (void)mm3__cache_keep(t);
 }
 
 /* ---- stages ------------------------------------------------------------------------------------------------------ */

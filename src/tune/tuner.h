@@ -136,7 +136,8 @@ double mm3__bench_measure(void *bench, int i, int i_workload);
 mm3_status mm3__memory_recall(mm3_plan *plan);
 mm3_status mm3__memory_keep(const mm3_plan *plan);
 void mm3__cache_recall(mm3_tuner *t);
-void mm3__cache_keep(mm3_tuner *t);
+/* Whether they are in the file now; else a warning says why. */
+bool mm3__cache_keep(mm3_tuner *t);
 
 /* NULL where the folder can't be written: a warning. Collects what dead processes left: crashed lines of the plan. */
 mm3__journal *mm3__journal_open(mm3_tuner *t);

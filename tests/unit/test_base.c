@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
+#include "support/alloc_faults.h"
 #include "support/expect.h"
 #include "support/temp_dir.h"
 
@@ -93,7 +94,7 @@ static void allocation_fails_when_told(void **state)
     long before = mm3_memory_count();
     void *p = mm3_malloc(1), *q;
     (void)state;
-    mm3_memory_fail_at(2);
+    alloc_fail_at(2);
     q = mm3_calloc(1, 1);
     assert_non_null(q);
     assert_null(mm3_strdup("the second"));
@@ -142,7 +143,7 @@ static void arena_pieces_are_zeroed_aligned_and_apart(void **state)
     assert_string_equal(mm3_arena_strdup(&a, "copy"), "copy");
     mm3_arena_free(&a);
     assert_null(a.block);
-    mm3_memory_fail_at(1);
+    alloc_fail_at(1);
     assert_null(mm3_arena_alloc(&a, 8));
     assert_non_null(mm3_arena_alloc(&a, 8));
     mm3_arena_free(&a);
@@ -170,7 +171,7 @@ static void buffer_grows_and_remembers_failure(void **state)
     assert_string_equal(s, "");
     mm3_free(s);
     mm3_buf_puts(&b, "x");
-    mm3_memory_fail_at(1);
+    alloc_fail_at(1);
     mm3_buf_printf(&b, "%1000d", 1);
     mm3_buf_puts(&b, "y"); /* must not hide the failure */
     assert_true(b.failed);
@@ -300,7 +301,7 @@ static void files_are_mapped_whole(void **state)
     assert_int_equal(mkfifo(fifo, 0600), 0);
     EXPECT_FAIL(mm3_file_open(&f, fifo), MM3_ERR_IO, "not a regular file");
     for (long k = 1; k <= 2; k++) {
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         EXPECT_FAIL(mm3_file_open(&f, path), MM3_ERR_NOMEM, "memory");
     }
     mm3_free(path);
@@ -339,9 +340,8 @@ static void numbers_are_parsed_whole(void **state)
     static const char *const no_int[] = {
         "", "-", "+1", " 1", "1 ", "1x", "0x10", "1.0", "1e3", "9223372036854775808"
     };
-    static const char *const no_double[] = {
-        "", "-", ".", "+1", " 1", "1 ", "nan", "inf", "-inf", "-nan", "1e999", "1x"
-    };
+    static const char *const no_double[] = { "",    "-",    ".",    "+1",    " 1", "1 ",   "nan",
+                                             "inf", "-inf", "-nan", "1e999", "1x", "0x10", "-0X1p3" };
     int64_t i;
     double d;
     (void)state;

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "support/alloc_faults.h"
 #include "text/chat.h"
 
 static mm3_tokenizer *tokenizer;
@@ -224,10 +225,10 @@ static void test_out_of_memory(void **state)
     for (k = 1; st != MM3_OK; k++) {
         int32_t *ids;
         int n;
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3_chat_encode(tokenizer, "[{\"role\": \"user\", \"content\": \"Hello, world\"}]", NULL, NULL, true, &ids,
                              &n);
-        mm3_memory_fail_at(0);
+        alloc_fail_at(0);
         assert_true(st == MM3_OK || (st == MM3_ERR_NOMEM && !ids && !n));
         mm3_free(ids);
         assert_true(k < 10000);

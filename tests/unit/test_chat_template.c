@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "support/alloc_faults.h"
 #include "text/chat.h"
 
 #define HELLO "[{\"role\": \"user\", \"content\": \"Hi\"}]"
@@ -251,9 +252,9 @@ static void test_out_of_memory(void **state)
     (void)state;
     for (k = 1; st != MM3_OK; k++) {
         mm3__rendered r = { 0 };
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3__chat_render(&r, messages, tools, NULL, true);
-        mm3_memory_fail_at(0);
+        alloc_fail_at(0);
         assert_true(st == MM3_OK || st == MM3_ERR_NOMEM);
         mm3__rendered_free(&r);
         assert_true(k < 1000);

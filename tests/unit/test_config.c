@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "model/model.h"
+#include "support/alloc_faults.h"
 #include "support/expect.h"
 #include "support/temp_dir.h"
 
@@ -469,9 +470,9 @@ static void memory_may_run_out(void **state)
     mm3_arena arena = { 0 };
     mm3_config c;
     (void)state;
-    mm3_memory_fail_at(1);
+    alloc_fail_at(1);
     EXPECT_FAIL(parse(&c, &arena, make(NULL)), MM3_ERR_NOMEM, "memory");
-    mm3_memory_fail_at(0);
+    alloc_fail_at(0);
     mm3_arena_free(&arena);
 }
 

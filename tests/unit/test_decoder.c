@@ -10,6 +10,7 @@
 #include <utf8proc.h>
 
 #include "base/base.h"
+#include "support/alloc_faults.h"
 #include "support/tokenizer_file.h"
 
 static mm3_tokenizer *bytes_only; /* id b is the byte b; 256 is "<s>", special; 257 is "<n>", not */
@@ -226,7 +227,7 @@ static void out_of_memory(void **state)
         mm3_decoder *d;
         char joined[64] = "";
         const char *text;
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         if (mm3_decoder_open(&d, bytes_only, true) != MM3_OK) {
             assert_null(d);
             n_failed++;
@@ -242,7 +243,7 @@ static void out_of_memory(void **state)
             }
             strcat(joined, text);
         }
-        mm3_memory_fail_at(0);
+        alloc_fail_at(0);
         assert_string_equal(joined, "a\xE4\xB8\xAD\xEF\xBF\xBD");
         mm3_decoder_close(&d);
     }

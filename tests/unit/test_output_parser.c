@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "support/alloc_faults.h"
 #include "text/chat.h"
 
 #define NS MM3__NS
@@ -740,11 +741,11 @@ static void test_out_of_memory(void **state)
     for (k = 1; st != MM3_OK; k++) {
         mm3_parser *p = NULL;
         char *delta = NULL;
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3_parser_open(&p, tools, "enabled");
         if (!st) {
             st = mm3_parser_push(p, text, strlen(text), true, &delta);
-            mm3_memory_fail_at(0);
+            alloc_fail_at(0);
             if (st) {
                 char *other;
                 assert_null(delta);
@@ -752,7 +753,7 @@ static void test_out_of_memory(void **state)
             }
             mm3_parser_close(&p);
         }
-        mm3_memory_fail_at(0);
+        alloc_fail_at(0);
         assert_true(st == MM3_OK || st == MM3_ERR_NOMEM);
         mm3_free(delta);
         assert_true(k < 1000);

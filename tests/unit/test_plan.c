@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "kernels/kernels.h"
+#include "support/alloc_faults.h"
 
 static const char head_line[] =
     "# mm3 plan 1 | cpu Test avx2 | threads 2 | policy 1 | ctx 1k,8k,32k routing uniform | mm3 0.1.0\n";
@@ -537,9 +538,9 @@ static void test_memory(void **state)
         mm3_buf w = { 0 };
         mm3_plan *plan = NULL;
         mm3_status st;
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3_plan_parse(&plan, everything, sizeof everything - 1, "t.plan", &w);
-        mm3_memory_fail_at(0);
+        alloc_fail_at(0);
         if (st == MM3_OK && w.n == 0 && !w.failed) {
             char *text = print(plan);
             assert_string_equal(text, everything);

@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "forward/forward.h"
+#include "support/alloc_faults.h"
 #include "support/expect.h"
 
 static const char small[] = "m3,layers=3,experts=32,vocab=4096,hidden=256,heads=8,kv_heads=2,intermediate=512,"
@@ -207,6 +208,73 @@ static void test_routing(void **state)
     mm3_model_close(&m);
 }
 
+static void same_shape(const mm3_weight *a, const mm3_weight *b)
+{
+    assert_int_equal(a->n, b->n);
+    assert_int_equal(a->type, b->type);
+    assert_null(a->data);
+    assert_true(b->data || b->n == 0);
+}
+
+/* The outline has the sizes of the model itself, and by default M3's own (docs/m3.md, sections 1 and 2). */
+static void test_outline(void **state)
+{
+    mm3_synthetic s;
+    mm3_model *a, *b;
+    (void)state;
+    parse(&s, "");
+    EXPECT_OK(mm3_model_outline(&a, &s));
+    EXPECT_OK(mm3_model_synthesize(&b, &s));
+    assert_int_equal(a->config.n_layers, b->config.n_layers);
+    same_shape(&a->embed, &b->embed);
+    same_shape(&a->head, &b->head);
+    for (int l = 0; l < a->config.n_layers; l++) {
+        const mm3_layer *x = &a->layer[l], *y = &b->layer[l];
+        assert_int_equal(x->is_moe, y->is_moe);
+        assert_int_equal(x->is_sparse, y->is_sparse);
+        same_shape(&x->q, &y->q);
+        same_shape(&x->k, &y->k);
+        same_shape(&x->v, &y->v);
+        same_shape(&x->o, &y->o);
+        same_shape(&x->iq, &y->iq);
+        same_shape(&x->ik, &y->ik);
+        same_shape(&x->gate, &y->gate);
+        same_shape(&x->up, &y->up);
+        same_shape(&x->down, &y->down);
+        same_shape(&x->router, &y->router);
+        for (int e = 0; x->is_moe && e < s.experts; e++) {
+            same_shape(&x->expert_gate_up[2 * e], &y->expert_gate_up[2 * e]);
+            same_shape(&x->expert_gate_up[2 * e + 1], &y->expert_gate_up[2 * e + 1]);
+            same_shape(&x->expert_down[e], &y->expert_down[e]);
+        }
+    }
+    mm3_model_close(&b);
+    mm3_model_close(&a);
+
+    EXPECT_OK(mm3_synthetic_parse(&s, "m3"));
+    EXPECT_OK(mm3_model_outline(&a, &s));
+    assert_int_equal(a->config.vocab_size, 200064);
+    assert_int_equal(a->config.n_experts, 128);
+    assert_int_equal(a->config.max_position, 1048576);
+    assert_int_equal(a->head.n, 200064);
+    assert_int_equal(a->layer[0].q.n, 8192);
+    assert_int_equal(a->layer[0].k.n, 512);
+    assert_int_equal(a->layer[0].o.n, 6144);
+    assert_int_equal(a->layer[0].gate.n, 12288);
+    assert_int_equal(a->layer[0].iq.n, 0);
+    assert_int_equal(a->layer[1].iq.n, 512);
+    assert_int_equal(a->layer[1].ik.n, 128);
+    assert_int_equal(a->layer[1].gate.n, 3072);
+    assert_int_equal(a->layer[1].router.n, 128);
+    assert_int_equal(a->layer[1].router.type, MM3_F32);
+    assert_int_equal(a->layer[1].expert_gate_up[255].n, 3072);
+    assert_int_equal(a->layer[1].expert_down[127].n, 6144);
+    mm3_model_close(&a);
+    s.heads = 63;
+    EXPECT_FAIL(mm3_model_outline(&a, &s), MM3_ERR_ARG, "63 heads");
+    assert_null(a);
+}
+
 /* The same seed makes the same weights, another one others; no allocation that fails leaks or crashes. */
 static void test_seed(void **state)
 {
@@ -228,18 +296,19 @@ static void test_seed(void **state)
     mm3_model_close(&a);
     s.zipf = true;
     for (long k = 1;; k++) {
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         if (mm3_model_synthesize(&a, &s) == MM3_OK) break;
         assert_null(a);
         assert_true(k < 100);
     }
-    mm3_memory_fail_at(0);
+    alloc_fail_at(0);
     mm3_model_close(&a);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = { cmocka_unit_test(test_text), cmocka_unit_test(test_sizes),
-                                        cmocka_unit_test(test_routing), cmocka_unit_test(test_seed) };
+                                        cmocka_unit_test(test_routing), cmocka_unit_test(test_outline),
+                                        cmocka_unit_test(test_seed) };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,6 +10,7 @@
 #include <utf8proc.h>
 
 #include "base/base.h"
+#include "support/alloc_faults.h"
 #include "support/tokenizer_file.h"
 
 static mm3_tokenizer *tiny;
@@ -447,13 +448,13 @@ static void out_of_memory(void **state)
     (void)state;
     for (k = 1;; k++) {
         mm3_status st;
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3_tokenizer_encode(t, text, sizeof text - 1, true, &ids, &n_ids);
         if (st == MM3_OK) break;
         assert_int_equal(st, MM3_ERR_NOMEM);
         assert_null(ids);
     }
-    mm3_memory_fail_at(0);
+    alloc_fail_at(0);
     assert_true(k > 8);
     assert_int_equal(n_ids, (int)sizeof text - 1 - 2); /* all bytes, but "<s>" is one; the NFC has as many */
     mm3_free(ids);

@@ -10,6 +10,7 @@
 #include <utf8proc.h>
 
 #include "base/base.h"
+#include "support/alloc_faults.h"
 #include "support/tokenizer_file.h"
 
 static const char *const merges[] = { "a b", "ab c", "c a" }; /* ids 256 to 258; "<s>" is 259, "<n>" 260 */
@@ -437,13 +438,13 @@ static void out_of_memory(void **state)
     json_decref(root);
     for (k = 1;; k++) {
         mm3_status st;
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3_tokenizer_open(&t, model_dir());
         if (st == MM3_OK) {
             int32_t *ids;
             int n_ids;
-            bool reached = mm3_memory_count() > 0;
-            mm3_memory_fail_at(0);
+            bool reached = alloc_count() > 0;
+            alloc_fail_at(0);
             assert_true(reached);
             assert_int_equal(mm3_tokenizer_encode(t, "abc<s>", 6, true, &ids, &n_ids), MM3_OK);
             assert_int_equal(n_ids, 2);

@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "support/alloc_faults.h"
 #include "support/temp_dir.h"
 #include "tune/search.h"
 
@@ -1384,9 +1385,9 @@ static void test_out_of_memory(void **state)
         mm3_tuner *t = NULL;
         mm3_status st;
         assert_int_equal(mm3_tuner_open(&t, w->device, &o), MM3_OK);
-        mm3_memory_fail_at(k);
+        alloc_fail_at(k);
         st = mm3_tuner_stages(t, stages, n, 0);
-        mm3_memory_fail_at(0);
+        alloc_fail_at(0);
         if (st == MM3_OK) {
             assert_int_equal(mm3_plan_count(mm3_tuner_plan(t)), 3);
             assert_non_null(only(t, linear_key)->kernel);
