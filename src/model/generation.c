@@ -33,24 +33,39 @@ static mm3_status read_keys(mm3_generation_config *c, const json_t *o, const cha
     return mm3__stop_ids(o, what, INT32_MAX, c->stop_ids, &c->n_stop_ids, MM3_COUNT(c->stop_ids));
 }
 
+/* source: M3's model card and generation_config.json */
+static const mm3_generation_config m3_defaults = {
+    .temperature = 1.0, .top_p = 0.95, .top_k = 40, .repetition_penalty = 1
+};
+
+mm3_status mm3_generation_config_parse(mm3_generation_config *out, const char *text, size_t n_bytes, const char *what)
+{
+    mm3_status st;
+    json_t *root = NULL;
+    *out = m3_defaults;
+    MM3_GOTO(mm3_json_parse(&root, text, n_bytes, what));
+    MM3_GOTO(read_keys(out, root, what));
+    out->found = true;
+done:
+    json_decref(root);
+    if (st != MM3_OK) *out = m3_defaults;
+    return st;
+}
+
 mm3_status mm3_generation_config_load(mm3_generation_config *out, const char *dir)
 {
-    /* source: M3's model card and generation_config.json */
-    static const mm3_generation_config m3 = { .temperature = 1.0, .top_p = 0.95, .top_k = 40, .repetition_penalty = 1 };
     mm3_status st = MM3_OK;
-    json_t *root = NULL;
+    mm3_file *f = NULL;
     char *path;
-    *out = m3;
+    *out = m3_defaults;
     if (!dir) return MM3_OK;
     path = mm3_path_join(dir, "generation_config.json");
     MM3_CHECK(path, MM3_ERR_NOMEM, "%s: out of memory", dir);
     if (!mm3_path_exists(path)) goto done;
-    MM3_GOTO(mm3_json_load(&root, path));
-    MM3_GOTO(read_keys(out, root, path));
-    out->found = true;
+    MM3_GOTO(mm3_file_open(&f, path));
+    st = mm3_generation_config_parse(out, (const char *)f->data, f->n_bytes, path);
 done:
-    json_decref(root);
+    mm3_file_close(&f);
     mm3_free(path);
-    if (st != MM3_OK) *out = m3;
     return st;
 }

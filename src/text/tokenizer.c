@@ -207,31 +207,33 @@ done:
     return st;
 }
 
-mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir)
+mm3_status mm3__tokenizer_parse(mm3_tokenizer **out, const char *text, size_t n_bytes, const char *file)
 {
     enum { MAX_FILE = 256 << 20 };
-    mm3_status st = MM3_OK;
+    mm3_status st;
+    mm3_tokenizer *t;
+    *out = NULL;
+    MM3_CHECK(n_bytes <= MAX_FILE, MM3_ERR_UNSUPPORTED, "%s has %zu bytes; expected at most %d", file, n_bytes,
+              MAX_FILE);
+    t = mm3_calloc(1, sizeof *t);
+    MM3_CHECK(t, MM3_ERR_NOMEM, "out of memory for the tokenizer");
+    st = read_text(t, text, n_bytes, file);
+    if (st != MM3_OK) mm3_tokenizer_close(&t);
+    *out = t;
+    return st;
+}
+
+mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir)
+{
+    mm3_status st;
     mm3_file *file = NULL;
-    mm3_tokenizer *t = mm3_calloc(1, sizeof *t);
     char *path = mm3_path_join(model_dir, "tokenizer.json");
     *out = NULL;
-    if (!t || !path) {
-        st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for the tokenizer");
-        goto done;
-    }
-    MM3_GOTO(mm3_file_open(&file, path));
-    if (file->n_bytes > MAX_FILE) {
-        st = mm3_fail(MM3_ERR_UNSUPPORTED, MM3_HERE, "%s has %zu bytes; expected at most %d", path, file->n_bytes,
-                      MAX_FILE);
-        goto done;
-    }
-    MM3_GOTO(read_text(t, (const char *)file->data, file->n_bytes, path));
-    *out = t;
-    t = NULL;
-done:
+    MM3_CHECK(path, MM3_ERR_NOMEM, "out of memory for the tokenizer");
+    st = mm3_file_open(&file, path);
+    if (st == MM3_OK) st = mm3__tokenizer_parse(out, (const char *)file->data, file->n_bytes, path);
     mm3_file_close(&file);
     mm3_free(path);
-    mm3_tokenizer_close(&t);
     return st;
 }
 
