@@ -238,6 +238,32 @@ static void test_nul(void **state)
     mm3__rendered_free(&r);
 }
 
+/* Digits behind a point or an exponent are no integer, however many there are. */
+static void test_long_numbers(void **state)
+{
+    static const char *const cases[][2] = {
+        { "3.14159265358979323846", "3.141592653589793" },
+        { "-0.1234567890123456789012", "-0.12345678901234568" },
+        { "1e-00000000000000000000002", "0.01" },
+        { "1234567890123456789012.5", "1.2345678901234568e+21" },
+        { "1234567890123456789012e2", "1.2345678901234569e+23" },
+        { "-1234567890123456789012", "-1234567890123456789012" },
+        { "[1234567890123456789,12345678901234567890]", "[1234567890123456789, 12345678901234567890]" },
+    };
+    (void)state;
+    for (int i = 0; i < MM3_COUNT(cases); i++) {
+        mm3__rendered r = { 0 };
+        mm3_buf tools = { 0 }, want = { 0 };
+        mm3_buf_printf(&tools, "[{\"function\": {\"name\": \"f\", \"x\": %s}}]", cases[i][0]);
+        mm3_buf_printf(&want, "<tool>{\"name\": \"f\", \"x\": %s}</tool>", cases[i][1]);
+        if (mm3__chat_render(&r, HELLO, tools.data, NULL, true)) fail_msg("%s: %s", cases[i][0], mm3_last_error());
+        if (!strstr(r.text.data, want.data)) fail_msg("no '%s' in '%s'", want.data, r.text.data);
+        mm3_buf_free(&tools);
+        mm3_buf_free(&want);
+        mm3__rendered_free(&r);
+    }
+}
+
 /* Every allocation fails once: an error, no crash, no leak. */
 static void test_out_of_memory(void **state)
 {
@@ -267,7 +293,7 @@ int main(void)
         cmocka_unit_test(test_golden),          cmocka_unit_test(test_controls),
         cmocka_unit_test(test_forged_controls), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_error_quotes),    cmocka_unit_test(test_nul),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_long_numbers),    cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
