@@ -9,7 +9,8 @@ static mm3_status get_number(const json_t *o, const char *key, const char *what,
 {
     double v;
     MM3_TRY(mm3_json_double(o, key, what, true, *value, &v));
-    MM3_CHECK(v >= low && v <= high && !(open_low && v == low), MM3_ERR_FORMAT,
+    /* Sampling takes it as a float, in which it must be in range as well. */
+    MM3_CHECK(v >= low && v <= high && !(open_low && (float)v <= low), MM3_ERR_FORMAT,
               "%s: \"%s\" is %g; expected a number %s %g, at most %g", what, key, v, open_low ? "above" : "from", low,
               high);
     *value = v;
@@ -24,7 +25,8 @@ static mm3_status read_keys(mm3_generation_config *c, const json_t *o, const cha
     MM3_TRY(get_number(o, "temperature", what, 0, false, 1e6, &c->temperature));
     MM3_TRY(get_number(o, "top_p", what, 0, true, 1, &c->top_p));
     MM3_TRY(get_number(o, "min_p", what, 0, false, 1, &c->min_p));
-    MM3_CHECK(c->min_p < 1, MM3_ERR_FORMAT, "%s: \"min_p\" is 1; expected a number from 0, below 1", what);
+    MM3_CHECK((float)c->min_p < 1, MM3_ERR_FORMAT, "%s: \"min_p\" is %.17g; expected a number from 0, below 1", what,
+              c->min_p);
     MM3_TRY(get_number(o, "repetition_penalty", what, 0, true, 1e6, &c->repetition_penalty));
     MM3_TRY(mm3_json_int(o, "top_k", what, 0, INT32_MAX, true, c->top_k, &top_k));
     c->top_k = (int)top_k;
