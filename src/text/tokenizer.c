@@ -136,13 +136,14 @@ static mm3_status read_matchers(mm3_tokenizer *t, const json_t *added, const cha
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
         const char *content = json_string_value(json_object_get(entry, "content"));
-        int32_t id = (int32_t)json_integer_value(json_object_get(entry, "id"));
+        int64_t id;
         char what[512], shown[MM3__SHOWN];
         bool normalized, same = true;
         mm3_buf normal = { 0 };
         mm3_status st;
         snprintf(what, sizeof what, "%.400s: added token \"%s\"", file, mm3__show(shown, content, strlen(content)));
         MM3_TRY(mm3__only_members(entry, members, what));
+        MM3_TRY(mm3_json_int(entry, "id", what, 0, INT32_MAX, false, 0, &id));
         for (int k = 0; k < MM3_COUNT(refused); k++) {
             bool set;
             MM3_TRY(mm3_json_bool(entry, refused[k], what, true, false, &set));
@@ -153,7 +154,7 @@ static mm3_status read_matchers(mm3_tokenizer *t, const json_t *added, const cha
         st = normalized && t->nfc ? mm3__nfc(&normal, (const unsigned char *)content, strlen(content), &same) : MM3_OK;
         if (st == MM3_OK)
             st = mm3__matcher_add(normalized ? &t->normalized : &t->raw, same ? content : normal.data,
-                                  same ? strlen(content) : normal.n, id);
+                                  same ? strlen(content) : normal.n, (int32_t)id);
         mm3_buf_free(&normal);
         if (st != MM3_OK) return mm3_fail_in(st, "%s", what);
     }
