@@ -7,6 +7,9 @@
 mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const char *what)
 {
     json_error_t e;
+    const char *nul = n_bytes ? memchr(text, 0, n_bytes) : NULL; /* jansson passes over one that follows a number */
+    *out = NULL;
+    MM3_CHECK(!nul, MM3_ERR_FORMAT, "%s: not valid JSON: byte %td is a NUL", what, nul - text);
     *out = json_loadb(text ? text : "", n_bytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &e); /* empty map: NULL */
     if (*out) return MM3_OK;
     if (json_error_code(&e) == json_error_out_of_memory)

@@ -97,6 +97,10 @@ mm3_status mm3__json_load(json_t **out, const char *text, size_t n, size_t flags
     mm3_status st = MM3_OK;
     *out = NULL;
     memset(e, 0, sizeof *e);
+    if (n && memchr(text, 0, n)) { /* jansson passes over one that follows a number */
+        snprintf(e->text, sizeof e->text, "a NUL, which must be written \\u0000");
+        return MM3_ERR_ARG;
+    }
     if (mark_integers(&marked, text, n)) {
         refused = mark;
         text = marked.data;
