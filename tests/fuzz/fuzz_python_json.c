@@ -1,6 +1,6 @@
 /* fuzz: JSON, as files are read and as the chat form reads and writes it. Input: a JSON text.
- * Properties: what is accepted is JSON, by either reader; what jansson accepts is accepted, and means the same; what was written can be
- * read again, and is then written the same. */
+ * Properties: what is accepted is JSON, by either reader; what jansson accepts is accepted, and means the same; what
+ * was written can be read again, and is then written the same. */
 #include "fuzz/fuzz.h"
 #include "text/chat.h"
 

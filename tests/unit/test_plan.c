@@ -363,6 +363,15 @@ static void test_steps_are_bounded(void **state)
     assert_int_equal(mm3_plan_n_steps(a), 16);
     assert_non_null(mm3_plan_find_step(a, "m=1", "00000063"));
     assert_null(mm3_plan_find_step(a, "m=1", "00000000"));
+    for (int i = 0; i < 3000; i++) {
+        char choice[16];
+        snprintf(choice, sizeof choice, "a%d/t", i);
+        assert_int_equal(mm3_plan_set_crashed(a, "linear m=1", choice, "01234567"), MM3_OK);
+    }
+    assert_true(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "a2999", "01234567"));
+    assert_true(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "a1976", "01234567"));
+    assert_false(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "a1975", "01234567"));
+    assert_false(mm3_plan_has_crashed(a, MM3_OP_ROUTER, "a2999", "01234567"));
     mm3_plan_close(&a);
 }
 
