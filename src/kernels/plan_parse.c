@@ -64,7 +64,7 @@ static bool parse_hash(const char *s, const char *word, char hash[9])
 
 static bool parse_positive(const char *s, double *x)
 {
-    return isdigit((unsigned char)*s) && mm3_parse_double(s, 0, 1e15, x);
+    return isdigit((unsigned char)*s) && !strpbrk(s, "xX") && mm3_parse_double(s, 0, 1e15, x);
 }
 
 /* "A<middle>B": two numbers. */

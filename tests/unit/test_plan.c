@@ -164,6 +164,7 @@ static void test_bad_lines(void **state)
         "linear m=1 | native | 1us mad x | err 0 | src 01234567",
         "linear m=1 | native | -1us mad 0 | err 0 | src 01234567",
         "linear m=1 | native | nanus mad 0 | err 0 | src 01234567",
+        "linear m=1 | native | 0x10us mad 0 | err 0 | src 01234567",
         "linear m=1 | native | 1us mad 0 | err -1 | src 01234567",
         "linear m=1 | native | 1us mad 0 | src 01234567",
         "linear m=1 | native | sometimes | src 01234567",
