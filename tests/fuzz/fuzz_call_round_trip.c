@@ -1,7 +1,7 @@
 /* fuzz: a tool call, written by the chat form and read back. Input: the arguments, a JSON object.
- * Property: with a schema that has the arguments' own types they come back the same; where all leaves are strings, without
- * tools as well. Left out is what the form does not carry: null, what is empty, white space around a string, names and
- * strings that hold the form's own marks. */
+ * Property: with a schema that has the arguments' own types they come back the same; where all leaves are strings,
+ * without tools as well. Left out is what the form does not carry: null, what is empty, white space around a string,
+ * names and strings that hold the form's own marks. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -12,14 +12,16 @@ static bool is_name(const char *key)
 {
     if (!*key || strcmp(key, "tool_call") == 0 || strcmp(key, "invoke") == 0) return false;
     for (; *key; key++)
-        if ((unsigned char)*key < 0x80 && !strchr("_-.:$@0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", *key))
+        if ((unsigned char)*key < 0x80 &&
+            !strchr("_-.:$@0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ", *key))
             return false;
     return true;
 }
 
 static bool is_carried(const char *s, size_t n)
 {
-    return strlen(s) == n && !strstr(s, MM3__NS) && (n == 0 || (!strchr(" \t\r\n", s[0]) && !strchr(" \t\r\n", s[n - 1])));
+    return strlen(s) == n && !strstr(s, MM3__NS) &&
+           (n == 0 || (!strchr(" \t\r\n", s[0]) && !strchr(" \t\r\n", s[n - 1])));
 }
 
 /* The schema of a value with its own types, or NULL if the form does not carry the value.
@@ -69,13 +71,15 @@ static char *write_call(const mm3_buf *arguments)
     mm3_buf messages = { 0 };
     mm3__rendered r = { 0 };
     char *text, *begin, *end;
-    mm3_buf_puts(&messages, "[{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", "
-                            "\"arguments\": ");
+    mm3_buf_puts(&messages,
+                 "[{\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", "
+                 "\"arguments\": ");
     mm3_buf_add(&messages, arguments->data, arguments->n);
     mm3_buf_puts(&messages, "}}]}]");
     FUZZ_CHECK(mm3__chat_render(&r, messages.data, NULL, NULL, false) == MM3_OK, "%s", mm3_last_error());
     begin = strstr(r.text.data, "]~b]ai\n");
-    FUZZ_CHECK(begin && r.text.n > 6 && strcmp(r.text.data + r.text.n - 5, "[e~[\n") == 0, "no turn in '%s'", r.text.data);
+    FUZZ_CHECK(begin && r.text.n > 6 && strcmp(r.text.data + r.text.n - 5, "[e~[\n") == 0, "no turn in '%s'",
+               r.text.data);
     end = r.text.data + r.text.n - 5;
     *end = 0;
     text = strdup(begin + strlen("]~b]ai\n"));
@@ -97,12 +101,14 @@ static void check_read(const char *text, const char *tools, const mm3_buf *want)
     FUZZ_CHECK(mm3_parser_push(p, text, strlen(text), true, &json) == MM3_OK, "%s", mm3_last_error());
     delta = json_loads(json, 0, &e);
     FUZZ_CHECK(delta && json_object_size(delta) == 1, "'%s' became %s", text, json);
-    string = json_object_get(json_object_get(json_array_get(json_object_get(delta, "tool_calls"), 0), "function"), "arguments");
+    string = json_object_get(json_object_get(json_array_get(json_object_get(delta, "tool_calls"), 0), "function"),
+                             "arguments");
     FUZZ_CHECK(mm3__json_load(&arguments, json_string_value(string), json_string_length(string), JSON_REJECT_DUPLICATES,
                               &e) == MM3_OK,
                "%s: %s", e.text, json_string_value(string));
     mm3__json_write(&got, arguments);
-    FUZZ_CHECK(got.n == want->n && memcmp(got.data, want->data, got.n) == 0, "%s came back as %s", want->data, got.data);
+    FUZZ_CHECK(got.n == want->n && memcmp(got.data, want->data, got.n) == 0, "%s came back as %s", want->data,
+               got.data);
     mm3_buf_free(&got);
     json_decref(arguments);
     json_decref(delta);

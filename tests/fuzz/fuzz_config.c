@@ -1,6 +1,6 @@
 /* fuzz: config.json. Input: its text.
- * Properties: what is accepted has sizes that go together; the same JSON otherwise written, and the config written anew
- * from what was read, in the released form and in the flat one, are read the same. */
+ * Properties: what is accepted has the file's sizes, and they go together; the same JSON otherwise written, and the
+ * config written anew from what was read, in the released form and in the flat one, are read the same. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -70,6 +70,39 @@ static void check_reads_as(const json_t *root, const mm3_config *want, size_t fl
     check_same(want, &c, how);
     mm3_arena_free(&arena);
     free(text);
+}
+
+/* What the file says under names that mean one thing only. */
+static void check_values(const mm3_config *c, const json_t *root)
+{
+    const json_t *nested = json_object_get(root, "text_config"), *text = nested ? nested : root;
+    bool any_moe = memchr(c->layer_is_moe, 1, (size_t)c->n_layers),
+         all_moe = !memchr(c->layer_is_moe, 0, (size_t)c->n_layers);
+    const struct {
+        const char *key;
+        double value;
+        bool is_read;
+    } values[] = {
+        { "hidden_size", c->hidden_size, true },
+        { "num_hidden_layers", c->n_layers, true },
+        { "vocab_size", c->vocab_size, true },
+        { "max_position_embeddings", c->max_position, true },
+        { "num_attention_heads", c->n_heads, true },
+        { "num_key_value_heads", c->n_kv_heads, true },
+        { "dense_intermediate_size", c->dense_intermediate, !all_moe },
+        { "intermediate_size", c->expert_intermediate, any_moe },
+        { "num_local_experts", c->n_experts, any_moe },
+        { "num_experts_per_tok", c->experts_per_token, any_moe },
+        { "n_shared_experts", c->n_shared_experts, any_moe },
+        { "shared_intermediate_size", c->shared_intermediate, any_moe && c->n_shared_experts },
+        { "routed_scaling_factor", c->routed_scaling_factor, any_moe },
+        { "rms_norm_eps", c->rms_norm_eps, true },
+        { "swiglu_alpha", c->swiglu_alpha, true },
+        { "swiglu_limit", c->swiglu_limit, true },
+    };
+    for (int i = 0; i < MM3_COUNT(values); i++)
+        FUZZ_CHECK(!values[i].is_read || json_number_value(json_object_get(text, values[i].key)) == values[i].value,
+                   "%s was read as %g", values[i].key, values[i].value);
 }
 
 /* ---- written anew ------------------------------------------------------------------------------------------- */
@@ -169,6 +202,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
         check_written_anew(&c, false);
         check_written_anew(&c, true);
         FUZZ_CHECK(mm3_json_parse(&root, (const char *)data, n, what) == MM3_OK, "%s", mm3_last_error());
+        check_values(&c, root);
         check_reads_as(root, &c, JSON_INDENT(3) | JSON_SORT_KEYS | JSON_ENSURE_ASCII, "otherwise written");
         json_decref(root);
     }

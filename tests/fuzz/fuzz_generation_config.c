@@ -1,6 +1,6 @@
 /* fuzz: generation_config.json. Input: its text.
- * Properties: what is accepted can be sampled with, and is read the same when it is written anew; after an error
- * the defaults are there. */
+ * Properties: what is accepted is what the file says and can be sampled with, and is read the same when it is written
+ * anew; after an error the defaults are there. */
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
@@ -31,6 +31,29 @@ static void check_written_anew(const mm3_generation_config *g)
     json_decref(root);
 }
 
+static double number_of(const json_t *root, const char *key, double fallback)
+{
+    const json_t *v = json_object_get(root, key);
+    return json_is_number(v) ? json_number_value(v) : fallback;
+}
+
+/* What the file says, and M3's values where it says nothing. */
+static void check_values(const mm3_generation_config *g, const char *text, size_t n)
+{
+    json_error_t e;
+    json_t *root = json_loadb(text, n, 0, &e);
+    const json_t *ids = json_object_get(root, "eos_token_id");
+    double temperature = json_is_false(json_object_get(root, "do_sample")) ? 0 : number_of(root, "temperature", 1);
+    FUZZ_CHECK(root, "%s", e.text);
+    FUZZ_CHECK(g->temperature == temperature && g->top_p == number_of(root, "top_p", 0.95) &&
+                   g->min_p == number_of(root, "min_p", 0) && g->top_k == number_of(root, "top_k", 40) &&
+                   g->repetition_penalty == number_of(root, "repetition_penalty", 1),
+               "another value than the file's");
+    FUZZ_CHECK(!json_is_integer(ids) || (g->n_stop_ids == 1 && g->stop_ids[0] == json_integer_value(ids)),
+               "another stop id than the file's");
+    json_decref(root);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     mm3_generation_config g, defaults;
@@ -50,6 +73,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     FUZZ_CHECK((float)g.repetition_penalty > 0 && g.repetition_penalty <= 1e6, "penalty %g", g.repetition_penalty);
     FUZZ_CHECK(g.top_k >= 0, "top_k %d", g.top_k);
     for (int i = 0; i < g.n_stop_ids; i++) FUZZ_CHECK(g.stop_ids[i] >= 0, "stop id %d", (int)g.stop_ids[i]);
+    check_values(&g, (const char *)data, n);
     check_written_anew(&g);
     return 0;
 }

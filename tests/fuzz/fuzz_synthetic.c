@@ -26,6 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
             FUZZ_CHECK(fitted.layers > 0 && fitted.dense > 0 && fitted.dense <= fitted.layers && fitted.experts > 0 &&
                            fitted.vocab > 0,
                        "fitted it has no size");
+            FUZZ_CHECK(spec.experts || 128 % fitted.experts == 0, "%d experts", fitted.experts);
             FUZZ_CHECK((!spec.experts || fitted.experts == spec.experts) &&
                            (!spec.vocab || fitted.vocab == spec.vocab) &&
                            (!spec.layers || fitted.layers == spec.layers) && fitted.hidden == spec.hidden,
