@@ -1,4 +1,4 @@
-# mm3. Targets for people: all demo test install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
+# mm3. Targets for people: all demo test fuzz install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
 CC      ?= gcc
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -33,6 +33,9 @@ endif
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/test_*.c)
 TEST_LIB := $(wildcard tests/support/*.c)
+# A target's corpus is replayed by make test; make fuzz links the same file with libFuzzer.
+FUZZ     := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
+FUZZ_LIB := $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/support/temp_dir.o
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/src_hash.o
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
@@ -41,7 +44,10 @@ TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
 TEST_WRAPS := malloc calloc realloc aligned_alloc mmap pthread_create \
               open fstat read pread write pwrite mkstemp mkostemp ftruncate fchmod flock close rename
 
-.PHONY: all deps demo test check-layers install uninstall dist distcheck clean format lint tests
+REPLAY_BIN := $(FUZZ:%=$(BUILD)/tests/fuzz/test_%)
+FUZZ_BIN   := $(FUZZ:%=$(BUILD)/tests/fuzz/fuzz_%)
+
+.PHONY: all deps demo test check-layers install uninstall dist distcheck clean format lint tests fuzz fuzzers
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
 
 deps:
@@ -68,11 +74,23 @@ $(BUILD)/libmm3.so.$(VERSION): $(LIB_OBJ)
 $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(CLI_OBJ) $(BUILD)/libmm3.a $(ALL_LIBS)
 
-$(BUILD)/tests/%.o: ALL_CFLAGS += -Itests
+# In fuzzers the coverage of the code under test counts, not that of its checks.
+$(BUILD)/tests/%.o: ALL_CFLAGS += -Itests $(if $(findstring fuzzer,$(SAN)),-fno-sanitize=fuzzer-no-link)
 $(TEST_BIN): %: %.o $(TEST_LIB_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(filter %.o %.a,$^) $(TEST_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS) -lcmocka
 
-tests: $(TEST_BIN)
+$(REPLAY_BIN): $(BUILD)/tests/fuzz/test_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(FUZZ_LIB) $(BUILD)/libmm3.a
+	$(CC) -o $@ $^ $(ALL_LIBS)
+
+$(FUZZ_BIN): %: %.o $(FUZZ_LIB) $(BUILD)/libmm3.a
+	$(CC) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
+
+tests: $(TEST_BIN) $(REPLAY_BIN)
+fuzzers: $(FUZZ_BIN)
+
+# FUZZ_SECONDS for each target, FUZZ_TARGETS to choose some; docs/fuzzing.md. A build folder of its own, with clang.
+fuzz:
+	@BUILD=$(BUILD) MAKE="$(MAKE)" scripts/fuzz $(FUZZ_TARGETS)
 
 # Sub-makes, so that freshly installed packages are seen by pkg-config.
 demo: deps
@@ -141,4 +159,4 @@ format:
 lint:
 	@scripts/lint
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d) $(TEST_LIB_OBJ:.o=.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d) $(TEST_LIB_OBJ:.o=.d) $(wildcard $(BUILD)/tests/fuzz/*.d)

@@ -55,6 +55,9 @@ mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const 
 {
     json_error_t e;
     bool out_of_memory;
+    const char *nul = n_bytes ? memchr(text, 0, n_bytes) : NULL; /* jansson passes over one that follows a number */
+    *out = NULL;
+    MM3_CHECK(!nul, MM3_ERR_FORMAT, "%s: not valid JSON: byte %td is a NUL", what, nul - text);
     *out = mm3_json_decode(text, n_bytes, JSON_REJECT_DUPLICATES, &e, &out_of_memory);
     if (*out) return MM3_OK;
     MM3_CHECK(!out_of_memory, MM3_ERR_NOMEM, "%s: out of memory while reading JSON", what);

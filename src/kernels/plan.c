@@ -7,7 +7,10 @@
 
 #include "kernels/plan_state.h"
 
-enum { MAX_VERDICTS_OF_A_STEP = 8 }; /* a cache file serves several models */
+enum {
+    MAX_VERDICTS_OF_A_STEP = 8, /* a cache file serves several models */
+    MAX_CRASHES = 1024          /* far more than operations times candidates */
+};
 
 /* ---- head ---------------------------------------------------------------------------------------------------- */
 
@@ -69,16 +72,19 @@ static void clear_decision(mm3_decision *d)
     mm3_free(d->choice);
 }
 
+static void clear_crash(mm3__crash *c)
+{
+    mm3_free(c->key);
+    mm3_free(c->choice);
+}
+
 void mm3_plan_close(mm3_plan **plan)
 {
     mm3_plan *p = plan ? *plan : NULL;
     if (!p) return;
     for (int i = 0; i < p->n; i++) clear_decision(&p->decision[i]);
     for (int i = 0; i < p->n_steps; i++) mm3_free(p->step[i].step);
-    for (int i = 0; i < p->n_crashes; i++) {
-        mm3_free(p->crash[i].key);
-        mm3_free(p->crash[i].choice);
-    }
+    for (int i = 0; i < p->n_crashes; i++) clear_crash(&p->crash[i]);
     mm3_free(p->decision);
     mm3_free(p->step);
     mm3_free(p->crash);
@@ -165,13 +171,30 @@ const mm3_decision *mm3_plan_find(const mm3_plan *plan, const char *key)
     return found ? &plan->decision[i] : NULL;
 }
 
+/* The verdicts on a step are step[*first..*last), the newest last; where they belong, if there are none. */
+static void find_steps(const mm3_plan *plan, const char *step, int *first, int *last)
+{
+    int low = 0, high = plan->n_steps;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (compare_natural(plan->step[middle].step, step) < 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    *first = *last = low;
+    while (*last < plan->n_steps && strcmp(plan->step[*last].step, step) == 0) ++*last;
+}
+
 int mm3_plan_n_steps(const mm3_plan *plan) { return plan->n_steps; }
 const mm3_step_verdict *mm3_plan_step_at(const mm3_plan *plan, int i) { return &plan->step[i]; }
 
 const mm3_step_verdict *mm3_plan_find_step(const mm3_plan *plan, const char *step, const char *of)
 {
-    for (int i = 0; i < plan->n_steps; i++)
-        if (strcmp(plan->step[i].step, step) == 0 && strcmp(plan->step[i].of, of) == 0) return &plan->step[i];
+    int first, last;
+    find_steps(plan, step, &first, &last);
+    for (int i = first; i < last; i++)
+        if (strcmp(plan->step[i].of, of) == 0) return &plan->step[i];
     return NULL;
 }
 
@@ -263,7 +286,7 @@ static void remove_step(mm3_plan *plan, int i)
 /* Ordered by step; among those of one step the newest last, and the oldest make room. */
 mm3_status mm3_plan_set_step(mm3_plan *plan, const mm3_step_verdict *verdict)
 {
-    int at = 0, n_same = 0, first_same = 0;
+    int first, last;
     mm3_step_verdict v = *verdict;
     v.step = mm3_strdup(verdict->step);
     MM3_CHECK(v.step, MM3_ERR_NOMEM, "out of memory for a plan");
@@ -273,14 +296,18 @@ mm3_status mm3_plan_set_step(mm3_plan *plan, const mm3_step_verdict *verdict)
     }
     v.ratio = rounded(v.ratio);
     v.mad = rounded(v.mad);
-    for (int i = 0; i < plan->n_steps; i++)
-        if (strcmp(plan->step[i].step, v.step) == 0 && strcmp(plan->step[i].of, v.of) == 0) remove_step(plan, i--);
-    for (int i = 0; i < plan->n_steps; i++)
-        if (strcmp(plan->step[i].step, v.step) == 0 && n_same++ == 0) first_same = i;
-    if (n_same >= MAX_VERDICTS_OF_A_STEP) remove_step(plan, first_same);
-    while (at < plan->n_steps && compare_natural(plan->step[at].step, v.step) <= 0) at++;
-    memmove(&plan->step[at + 1], &plan->step[at], (size_t)(plan->n_steps - at) * sizeof v);
-    plan->step[at] = v;
+    find_steps(plan, v.step, &first, &last);
+    for (int i = last - 1; i >= first; i--) {
+        if (strcmp(plan->step[i].of, v.of) != 0) continue;
+        remove_step(plan, i);
+        last--;
+    }
+    if (last - first >= MAX_VERDICTS_OF_A_STEP) {
+        remove_step(plan, first);
+        last--;
+    }
+    memmove(&plan->step[last + 1], &plan->step[last], (size_t)(plan->n_steps - last) * sizeof v);
+    plan->step[last] = v;
     plan->n_steps++;
     return MM3_OK;
 }
@@ -292,24 +319,23 @@ static bool same_name(const char *a, const char *b)
     return name_length(a) == name_length(b) && strncmp(a, b, name_length(a)) == 0;
 }
 
-/* One line per operation and candidate. */
+/* One line per operation and candidate; the oldest make room. */
 mm3_status mm3_plan_set_crashed(mm3_plan *plan, const char *key, const char *choice, const char *source)
 {
-    mm3__crash c = { .key = mm3_strdup(key), .choice = mm3_strdup(choice) };
+    mm3__crash c = { .key = mm3_strdup(key), .choice = mm3_strdup(choice), .op = mm3__op_of_key(key) };
     int i = 0;
     snprintf(c.source, sizeof c.source, "%s", source);
     if (!c.key || !c.choice ||
         room_for_one((void **)&plan->crash, &plan->max_crashes, plan->n_crashes, sizeof c) != MM3_OK) {
-        mm3_free(c.key);
-        mm3_free(c.choice);
+        clear_crash(&c);
         return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for a plan");
     }
-    while (i < plan->n_crashes &&
-           !(mm3__op_of_key(plan->crash[i].key) == mm3__op_of_key(key) && same_name(plan->crash[i].choice, choice)))
-        i++;
+    while (i < plan->n_crashes && !(plan->crash[i].op == c.op && same_name(plan->crash[i].choice, choice))) i++;
     if (i < plan->n_crashes) {
-        mm3_free(plan->crash[i].key);
-        mm3_free(plan->crash[i].choice);
+        clear_crash(&plan->crash[i]);
+    } else if (i == MAX_CRASHES) {
+        clear_crash(&plan->crash[0]);
+        memmove(&plan->crash[0], &plan->crash[1], (size_t)--i * sizeof c);
     } else {
         plan->n_crashes++;
     }
@@ -321,8 +347,7 @@ bool mm3_plan_has_crashed(const mm3_plan *plan, mm3_op_id op, const char *candid
 {
     for (int i = 0; i < plan->n_crashes; i++) {
         const mm3__crash *c = &plan->crash[i];
-        if (mm3__op_of_key(c->key) == op && same_name(c->choice, candidate) && strcmp(c->source, source) == 0)
-            return true;
+        if (c->op == op && same_name(c->choice, candidate) && strcmp(c->source, source) == 0) return true;
     }
     return false;
 }
@@ -397,10 +422,9 @@ static void diff_decisions(const mm3_plan *a, const mm3_plan *b, mm3_buf *out)
 /* The newest verdict on a step; NULL if there is none. */
 static const mm3_step_verdict *newest(const mm3_plan *plan, const char *step)
 {
-    const mm3_step_verdict *v = NULL;
-    for (int i = 0; i < plan->n_steps; i++)
-        if (strcmp(plan->step[i].step, step) == 0) v = &plan->step[i];
-    return v;
+    int first, last;
+    find_steps(plan, step, &first, &last);
+    return last > first ? &plan->step[last - 1] : NULL;
 }
 
 /* Of steps that both know: their hashes tell only that something under them differs, which was said above. */

@@ -64,7 +64,7 @@ static bool parse_hash(const char *s, const char *word, char hash[9])
 
 static bool parse_positive(const char *s, double *x)
 {
-    return isdigit((unsigned char)*s) && mm3_parse_double(s, 0, 1e15, x);
+    return isdigit((unsigned char)*s) && !strpbrk(s, "xX") && mm3_parse_double(s, 0, 1e15, x);
 }
 
 /* "A<middle>B": two numbers. */
@@ -217,6 +217,7 @@ static const char *parse_step(reader *r, char *line)
     char *f[MAX_FIELDS];
     int n = cut(line, f, MAX_FIELDS);
     if (n != 4) return "a step's line has a step, a verdict, a ratio and a hash";
+    if (strncmp(f[0], "step ", 5) != 0) return "there is no step behind 'step'"; /* the cut took the space */
     v.step = f[0] + strlen("step ");
     if (!*v.step || strlen(v.step) >= MM3_MAX_KEY_TEXT) return "there is no step behind 'step'";
     if (strcmp(f[1], "winners") != 0 && strcmp(f[1], "natives") != 0) return "the verdict is not winners or natives";

@@ -6,6 +6,7 @@
 
 typedef struct mm3__crash {
     char *key, *choice;
+    mm3_op_id op; /* of the key */
     char source[9];
 } mm3__crash;
 

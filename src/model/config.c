@@ -49,8 +49,8 @@ static mm3_status get_int(const json_t *object, const char *key, const char *wha
 static mm3_status get_real(const json_t *object, const char *key, const char *what, double above, double *out)
 {
     MM3_TRY(mm3_json_double(object, key, what, false, 0, out));
-    MM3_CHECK(*out > above && fabs(*out) <= 1e30, MM3_ERR_FORMAT, "%s: \"%s\" is %g; expected a number above %g", what,
-              key, *out, above);
+    MM3_CHECK(*out > above && fabs(*out) <= 1e30 && (above < 0 || (float)*out > above), MM3_ERR_FORMAT,
+              "%s: \"%s\" is %g; expected a number above %g", what, key, *out, above);
     return MM3_OK;
 }
 

@@ -165,5 +165,10 @@ typedef struct mm3_generation_config {
     int32_t stop_ids[8];
 } mm3_generation_config;
 MM3_MUST_USE mm3_status mm3_generation_config_load(mm3_generation_config *out, const char *dir);
+/* The file's text alone. After an error `out` holds M3's defaults.
+ *   what  named in errors
+ * errors  MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the key, its value and what would be accepted */
+MM3_MUST_USE mm3_status mm3_generation_config_parse(mm3_generation_config *out, const char *text, size_t n_bytes,
+                                                    const char *what);
 
 #endif

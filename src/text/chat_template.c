@@ -117,18 +117,19 @@ static void say_part(mm3__rendered *r, const mm3__rendered *from, size_t begin, 
 typedef struct quotable {
     char s[48];
 } quotable;
-static quotable quote(const char *s)
+static quotable quote_bytes(const char *s, size_t n_bytes)
 {
     quotable q;
-    size_t i, n = MM3_MIN(strlen(s), sizeof q.s - 1);
-    if (s[n]) {
+    size_t i, n = MM3_MIN(n_bytes, sizeof q.s - 1);
+    bool cut = n < n_bytes;
+    if (cut)
         for (n -= 3; n > 0 && ((unsigned char)s[n] & 0xC0) == 0x80;) n--;
-        memcpy(q.s + n, "...", 3);
-    }
     for (i = 0; i < n; i++) q.s[i] = (unsigned char)s[i] < 0x20 ? '?' : s[i];
-    q.s[s[n] ? n + 3 : n] = 0;
+    memcpy(q.s + n, cut ? "..." : "", cut ? 4 : 1);
     return q;
 }
+static quotable quote(const char *s) { return quote_bytes(s, strlen(s)); }
+static quotable quote_text(const json_t *v) { return quote_bytes(json_string_value(v), json_string_length(v)); }
 
 static const char *type_name(const json_t *v)
 {
@@ -150,6 +151,14 @@ static const char *type_name(const json_t *v)
         return "a boolean";
     }
 }
+
+/* Whether v is this string, and not one that only begins with it before a NUL. */
+static bool is_word(const json_t *v, const char *word)
+{
+    return mm3__json_is_text(v) && json_string_length(v) == strlen(word) && strcmp(json_string_value(v), word) == 0;
+}
+
+static bool has_nul(const json_t *text) { return strlen(json_string_value(text)) != json_string_length(text); }
 
 static mm3_status read_json(json_t **out, const char *text, const char *what)
 {
@@ -181,14 +190,15 @@ static mm3_status check_tool(const json_t *tool, size_t i, json_t *seen)
     const json_t *name = json_object_get(function, "name"), *parameters = json_object_get(function, "parameters");
     MM3_CHECK(json_is_object(tool), MM3_ERR_ARG,
               "tools[%zu] is %s; expected {\"type\": \"function\", \"function\": ...}", i, type_name(tool));
-    MM3_CHECK(!type || (mm3__json_is_text(type) && strcmp(json_string_value(type), "function") == 0), MM3_ERR_ARG,
-              "tools[%zu].type is %s; only \"function\" is known", i,
-              mm3__json_is_text(type) ? quote(json_string_value(type)).s : type_name(type));
+    MM3_CHECK(!type || is_word(type, "function"), MM3_ERR_ARG, "tools[%zu].type is %s; only \"function\" is known", i,
+              mm3__json_is_text(type) ? quote_text(type).s : type_name(type));
     MM3_CHECK(json_is_object(function), MM3_ERR_ARG, "tools[%zu].function is %s; expected an object with a name", i,
               type_name(function));
     MM3_CHECK(mm3__json_is_text(name) && json_string_length(name), MM3_ERR_ARG,
               "tools[%zu].function.name is %s; expected a string that is not empty", i,
               json_is_string(name) ? "empty" : type_name(name));
+    MM3_CHECK(!has_nul(name), MM3_ERR_ARG, "tools[%zu].function.name holds a NUL behind \"%s\"", i,
+              quote(json_string_value(name)).s);
     MM3_CHECK(!parameters || json_is_null(parameters) || json_is_object(parameters), MM3_ERR_ARG,
               "tools[%zu].function.parameters is %s; expected an object (a JSON schema)", i, type_name(parameters));
     MM3_CHECK(!json_object_get(seen, json_string_value(name)), MM3_ERR_ARG,
@@ -224,23 +234,23 @@ done:
 static mm3_status say_content_part(mm3__rendered *r, const json_t *part, size_t i_message, size_t i_part)
 {
     const json_t *type = json_object_get(part, "type"), *text = json_object_get(part, "text");
-    const char *kind = mm3__json_is_text(type) ? json_string_value(type) : NULL;
     if (mm3__json_is_text(part)) {
         say_json_text(r, part);
         return MM3_OK;
     }
     MM3_CHECK(json_is_object(part), MM3_ERR_ARG, "messages[%zu].content[%zu] is %s; expected {\"type\": \"text\", ...}",
               i_message, i_part, type_name(part));
-    MM3_CHECK(kind, MM3_ERR_ARG, "messages[%zu].content[%zu].type is %s; expected \"text\", \"image\" or \"video\"",
-              i_message, i_part, type_name(type));
-    if (strcmp(kind, "image") == 0) {
+    MM3_CHECK(mm3__json_is_text(type), MM3_ERR_ARG,
+              "messages[%zu].content[%zu].type is %s; expected \"text\", \"image\" or \"video\"", i_message, i_part,
+              type_name(type));
+    if (is_word(type, "image")) {
         own(r, "]<]image[>[");
-    } else if (strcmp(kind, "video") == 0) {
+    } else if (is_word(type, "video")) {
         own(r, "]<]video[>[");
     } else {
-        MM3_CHECK(strcmp(kind, "text") == 0, MM3_ERR_ARG,
+        MM3_CHECK(is_word(type, "text"), MM3_ERR_ARG,
                   "messages[%zu].content[%zu].type is \"%s\"; expected \"text\", \"image\" or \"video\"", i_message,
-                  i_part, quote(kind).s);
+                  i_part, quote_text(type).s);
         MM3_CHECK(mm3__json_is_text(text), MM3_ERR_ARG, "messages[%zu].content[%zu].text is %s; expected a string",
                   i_message, i_part, type_name(text));
         say_json_text(r, text);
@@ -437,13 +447,13 @@ static mm3_status get_role(const json_t *message, size_t i_message, role *out)
     MM3_CHECK(mm3__json_is_text(v), MM3_ERR_ARG, "messages[%zu].role is %s; expected a string", i_message,
               type_name(v));
     for (i = 0; i < MM3_COUNT(names); i++) {
-        if (strcmp(json_string_value(v), names[i]) != 0) continue;
+        if (!is_word(v, names[i])) continue;
         *out = (role)i;
         return MM3_OK;
     }
     return mm3_fail(MM3_ERR_ARG, MM3_HERE,
                     "messages[%zu].role is \"%s\"; expected user, assistant, tool, system, developer or root",
-                    i_message, quote(json_string_value(v)).s);
+                    i_message, quote_text(v).s);
 }
 
 /* "]~!b[]~b]system ...": who the model is, and how it is to think. */

@@ -12,16 +12,21 @@
 
 /* ---- reading ------------------------------------------------------------------------------------------- */
 
-/* The end of the integer literal at i, if it is too long for 64 bits and stands where a value may; else 0. */
-static size_t long_integer_end(const char *s, size_t i, size_t n)
+static bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/* The end of the number at i: of all of it, so that the digits behind a point or an exponent are not taken for another.
+ *   is_long  an integer that may be too long for 64 bits, and stands where a value may */
+static size_t number_end(const char *s, size_t i, size_t n, bool *is_long)
 {
-    size_t begin = i + (s[i] == '-'), end = begin;
-    while (end < n && s[end] >= '0' && s[end] <= '9') end++;
-    if (end - begin < 19 || s[begin] == '0') return 0;
-    if (end < n && (s[end] == '.' || s[end] == 'e' || s[end] == 'E')) return 0;
+    size_t begin = i + (s[i] == '-'), digits = begin, end;
+    while (digits < n && is_digit(s[digits])) digits++;
+    for (end = digits; end < n && s[end] && strchr("0123456789+-.eE", s[end]);) end++;
+    *is_long = end == digits && digits - begin >= 19 && s[begin] != '0';
+    if (!*is_long) return end;
     i = end;
     while (i < n && (s[i] == ' ' || s[i] == '\n' || s[i] == '\t' || s[i] == '\r')) i++;
-    return i < n && s[i] == ':' ? 0 : end; /* a key must stay an error */
+    if (i < n && s[i] == ':') *is_long = false; /* a key must stay an error */
+    return end;
 }
 
 /* Copy s with every such literal in quotes and marked; returns how many there were. */
@@ -30,25 +35,24 @@ static size_t mark_integers(mm3_buf *b, const char *s, size_t n)
     size_t n_marked = 0, copied = 0, i = 0;
     bool in_string = false;
     while (i < n) {
-        size_t end;
         if (in_string) {
             if (s[i] == '\\')
                 i++;
             else if (s[i] == '"')
                 in_string = false;
             i++;
-        } else if (s[i] == '-' || (s[i] >= '0' && s[i] <= '9')) {
-            end = long_integer_end(s, i, n);
-            if (end) {
+        } else if (s[i] == '-' || is_digit(s[i])) {
+            bool is_long;
+            size_t end = number_end(s, i, n, &is_long);
+            if (is_long) {
                 mm3_buf_add(b, s + copied, i - copied);
                 mm3_buf_puts(b, "\"" MARK);
                 mm3_buf_add(b, s + i, end - i);
                 mm3_buf_puts(b, "\"");
-                copied = i = end;
+                copied = end;
                 n_marked++;
-                continue;
             }
-            for (i++; i < n && s[i] >= '0' && s[i] <= '9';) i++; /* once over the digits, also when they are no match */
+            i = end;
         } else {
             in_string = s[i] == '"';
             i++;
@@ -93,6 +97,10 @@ mm3_status mm3__json_load(json_t **out, const char *text, size_t n, size_t flags
     mm3_status st = MM3_OK;
     *out = NULL;
     memset(e, 0, sizeof *e);
+    if (n && memchr(text, 0, n)) { /* jansson passes over one that follows a number */
+        snprintf(e->text, sizeof e->text, "a NUL, which must be written \\u0000");
+        return MM3_ERR_ARG;
+    }
     if (mark_integers(&marked, text, n)) {
         refused = mark;
         text = marked.data;

@@ -136,13 +136,14 @@ static mm3_status read_matchers(mm3_tokenizer *t, const json_t *added, const cha
     for (size_t i = 0; i < json_array_size(added); i++) {
         const json_t *entry = json_array_get(added, i);
         const char *content = json_string_value(json_object_get(entry, "content"));
-        int32_t id = (int32_t)json_integer_value(json_object_get(entry, "id"));
+        int64_t id;
         char what[512], shown[MM3__SHOWN];
         bool normalized, same = true;
         mm3_buf normal = { 0 };
         mm3_status st;
         snprintf(what, sizeof what, "%.400s: added token \"%s\"", file, mm3__show(shown, content, strlen(content)));
         MM3_TRY(mm3__only_members(entry, members, what));
+        MM3_TRY(mm3_json_int(entry, "id", what, 0, INT32_MAX, false, 0, &id));
         for (int k = 0; k < MM3_COUNT(refused); k++) {
             bool set;
             MM3_TRY(mm3_json_bool(entry, refused[k], what, true, false, &set));
@@ -153,7 +154,7 @@ static mm3_status read_matchers(mm3_tokenizer *t, const json_t *added, const cha
         st = normalized && t->nfc ? mm3__nfc(&normal, (const unsigned char *)content, strlen(content), &same) : MM3_OK;
         if (st == MM3_OK)
             st = mm3__matcher_add(normalized ? &t->normalized : &t->raw, same ? content : normal.data,
-                                  same ? strlen(content) : normal.n, id);
+                                  same ? strlen(content) : normal.n, (int32_t)id);
         mm3_buf_free(&normal);
         if (st != MM3_OK) return mm3_fail_in(st, "%s", what);
     }
@@ -207,31 +208,33 @@ done:
     return st;
 }
 
-mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir)
+mm3_status mm3__tokenizer_parse(mm3_tokenizer **out, const char *text, size_t n_bytes, const char *file)
 {
     enum { MAX_FILE = 256 << 20 };
-    mm3_status st = MM3_OK;
+    mm3_status st;
+    mm3_tokenizer *t;
+    *out = NULL;
+    MM3_CHECK(n_bytes <= MAX_FILE, MM3_ERR_UNSUPPORTED, "%s has %zu bytes; expected at most %d", file, n_bytes,
+              MAX_FILE);
+    t = mm3_calloc(1, sizeof *t);
+    MM3_CHECK(t, MM3_ERR_NOMEM, "out of memory for the tokenizer");
+    st = read_text(t, text, n_bytes, file);
+    if (st != MM3_OK) mm3_tokenizer_close(&t);
+    *out = t;
+    return st;
+}
+
+mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir)
+{
+    mm3_status st;
     mm3_file *file = NULL;
-    mm3_tokenizer *t = mm3_calloc(1, sizeof *t);
     char *path = mm3_path_join(model_dir, "tokenizer.json");
     *out = NULL;
-    if (!t || !path) {
-        st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for the tokenizer");
-        goto done;
-    }
-    MM3_GOTO(mm3_file_open(&file, path));
-    if (file->n_bytes > MAX_FILE) {
-        st = mm3_fail(MM3_ERR_UNSUPPORTED, MM3_HERE, "%s has %zu bytes; expected at most %d", path, file->n_bytes,
-                      MAX_FILE);
-        goto done;
-    }
-    MM3_GOTO(read_text(t, (const char *)file->data, file->n_bytes, path));
-    *out = t;
-    t = NULL;
-done:
+    MM3_CHECK(path, MM3_ERR_NOMEM, "out of memory for the tokenizer");
+    st = mm3_file_open(&file, path);
+    if (st == MM3_OK) st = mm3__tokenizer_parse(out, (const char *)file->data, file->n_bytes, path);
     mm3_file_close(&file);
     mm3_free(path);
-    mm3_tokenizer_close(&t);
     return st;
 }
 

@@ -174,6 +174,9 @@ struct mm3_tokenizer {
     bool ignore_merges; /* a piece that is a token is not built from merges */
 };
 
+/* mm3_tokenizer_open with the text of tokenizer.json in hand; `file` is named in errors. */
+mm3_status mm3__tokenizer_parse(mm3_tokenizer **out, const char *text, size_t n_bytes, const char *file);
+
 /* Refuse members that are not in `known`, a list ended by NULL.
  * errors  MM3_ERR_UNSUPPORTED names the member */
 mm3_status mm3__only_members(const json_t *object, const char *const *known, const char *what);

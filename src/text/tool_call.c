@@ -47,6 +47,10 @@ typedef struct tree {
     int top, depth; /* the innermost open element, -1: none */
     bool failed, too_deep;
     const json_t *schema; /* of the call in hand: the tool's parameters; borrowed */
+    struct {
+        const json_t *schema; /* NULL: none */
+        unsigned types;
+    } known[16]; /* types that were looked up, by address: a schema of many values is not read for each item */
 } tree;
 
 static void open_element(tree *t, int parent, const char *name, size_t name_n, size_t begin)
@@ -311,6 +315,17 @@ static void link_siblings(tree *t)
 
 /* ---- values ---------------------------------------------------------------------------------------------------- */
 
+static unsigned types_of(tree *t, const json_t *schema)
+{
+    size_t i = (uintptr_t)schema / 64 % MM3_COUNT(t->known);
+    if (!schema) return 0;
+    if (t->known[i].schema != schema) {
+        t->known[i].schema = schema;
+        t->known[i].types = mm3__schema_types(t->schema, schema);
+    }
+    return t->known[i].types;
+}
+
 static bool is_one_of(const mm3_buf *text, const char *const *words, bool any_case)
 {
     for (; *words; words++)
@@ -520,7 +535,7 @@ static void write_spread(tree *t, int i, const json_t *items, mm3_buf *out)
 
 static void write_repeated(tree *t, int i, const json_t *schema, mm3_buf *out)
 {
-    unsigned types = mm3__schema_types(t->schema, schema);
+    unsigned types = types_of(t, schema);
     if (types && !(types & MM3__ARRAY)) {
         while (t->elements[i].same >= 0) i = t->elements[i].same;
         write_element(t, i, schema, out);
@@ -559,7 +574,7 @@ static void write_members(tree *t, int i, const json_t *schema, mm3_buf *out)
 static void write_element(tree *t, int i, const json_t *schema, mm3_buf *out)
 {
     const element *e = &t->elements[i];
-    unsigned types = mm3__schema_types(t->schema, schema), nested = types & (MM3__OBJECT | MM3__ARRAY);
+    unsigned types = types_of(t, schema), nested = types & (MM3__OBJECT | MM3__ARRAY);
     mm3_buf text = { 0 };
     if (e->first >= 0 && !e->has_text && (!types || nested)) {
         bool array = has_only_items(t, i) && nested != MM3__OBJECT;

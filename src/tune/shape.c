@@ -90,7 +90,10 @@ mm3_status mm3_shape_parse(mm3_op_id op, const char *text, mm3_shape *shape)
         }
         text += n_name + 1;
         n_value = strcspn(text, ",");
-        snprintf(value, sizeof value, "%.*s", (int)MM3_MIN(n_value, sizeof value - 1), text);
+        MM3_CHECK(n_value < sizeof value, MM3_ERR_ARG, "shape of %s: the value of %s is too long",
+                  mm3_op_info_of(op)->name, kind->field[i].name);
+        memcpy(value, text, n_value);
+        value[n_value] = 0;
         MM3_TRY(parse_value(op, &kind->field[i], value, &shape->v[i]));
         text += n_value;
         text += *text == ',';

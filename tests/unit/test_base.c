@@ -211,6 +211,7 @@ static void json_is_strict(void **state)
         assert_null(j);
     }
     EXPECT_FAIL(mm3_json_parse(&j, NULL, 0, "empty"), MM3_ERR_FORMAT, "empty: not valid JSON");
+    EXPECT_FAIL(mm3_json_parse(&j, "[1\0]", 4, "nul"), MM3_ERR_FORMAT, "nul: not valid JSON: byte 2 is a NUL");
     EXPECT_FAIL(parse(&j, "{\"a\":1,\n\"a\":2}"), MM3_ERR_FORMAT, "duplicate");
     EXPECT_FAIL(parse(&j, "{\"b\":{\"a\":1,\"a\":1}}"), MM3_ERR_FORMAT, "duplicate");
     for (int i = 0; i < 20000; i++) mm3_buf_puts(&deep, "[");

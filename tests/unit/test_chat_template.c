@@ -158,6 +158,7 @@ static void test_errors(void **state)
         { "[{\"role\": 12345678901234567890, \"content\": \"x\"}]", NULL, NULL, "messages[0].role is a number" },
         { "[{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"robot\"}]", NULL, NULL,
           "messages[1].role is \"robot\"; expected user, assistant, tool, system, developer or root" },
+        { "[{\"role\": \"user\\u0000x\", \"content\": \"x\"}]", NULL, NULL, "messages[0].role is \"user?x\"" },
         { "[{\"role\": \"user\"}]", NULL, NULL, "messages[0].content is missing; expected a string or an array" },
         { "[{\"role\": \"user\", \"content\": null}]", NULL, NULL, "messages[0].content is null" },
         { "[{\"role\": \"user\", \"content\": {}}]", NULL, NULL, "messages[0].content is an object" },
@@ -168,6 +169,8 @@ static void test_errors(void **state)
         { "[{\"role\": \"user\", \"content\": [{}]}]", NULL, NULL, "messages[0].content[0].type is missing" },
         { "[{\"role\": \"user\", \"content\": [{\"type\": \"image_url\"}]}]", NULL, NULL,
           "messages[0].content[0].type is \"image_url\"; expected \"text\", \"image\" or \"video\"" },
+        { "[{\"role\": \"user\", \"content\": [{\"type\": \"image\\u0000\"}]}]", NULL, NULL,
+          "messages[0].content[0].type is \"image?\"" },
         { "[{\"role\": \"user\", \"content\": [{\"type\": \"text\", \"text\": 1}]}]", NULL, NULL,
           "messages[0].content[0].text is a number" },
         { "[{\"role\": \"user\", \"content\": \"x\"}, {\"role\": \"root\", \"content\": \"y\"}]", NULL, NULL,
@@ -192,6 +195,9 @@ static void test_errors(void **state)
         { HELLO, "{", NULL, "tools: not valid JSON" },
         { HELLO, "{}", NULL, "tools is an object; expected an array of functions" },
         { HELLO, "[{\"type\": \"retrieval\"}]", NULL, "tools[0].type is retrieval; only \"function\" is known" },
+        { HELLO, "[{\"type\": \"function\\u0000\"}]", NULL, "tools[0].type is function?; only" },
+        { HELLO, "[{\"function\": {\"name\": \"f\\u0000g\"}}]", NULL,
+          "tools[0].function.name holds a NUL behind \"f\"" },
         { HELLO, "[\"f\"]", NULL, "tools[0] is a string" },
         { HELLO, "[{\"type\": \"function\"}]", NULL, "tools[0].function is missing" },
         { HELLO, "[{\"function\": {\"name\": \"a\"}}, {\"function\": {}}]", NULL, "tools[1].function.name is missing" },
@@ -239,6 +245,32 @@ static void test_nul(void **state)
     mm3__rendered_free(&r);
 }
 
+/* Digits behind a point or an exponent are no integer, however many there are. */
+static void test_long_numbers(void **state)
+{
+    static const char *const cases[][2] = {
+        { "3.14159265358979323846", "3.141592653589793" },
+        { "-0.1234567890123456789012", "-0.12345678901234568" },
+        { "1e-00000000000000000000002", "0.01" },
+        { "1234567890123456789012.5", "1.2345678901234568e+21" },
+        { "1234567890123456789012e2", "1.2345678901234569e+23" },
+        { "-1234567890123456789012", "-1234567890123456789012" },
+        { "[1234567890123456789,12345678901234567890]", "[1234567890123456789, 12345678901234567890]" },
+    };
+    (void)state;
+    for (int i = 0; i < MM3_COUNT(cases); i++) {
+        mm3__rendered r = { 0 };
+        mm3_buf tools = { 0 }, want = { 0 };
+        mm3_buf_printf(&tools, "[{\"function\": {\"name\": \"f\", \"x\": %s}}]", cases[i][0]);
+        mm3_buf_printf(&want, "<tool>{\"name\": \"f\", \"x\": %s}</tool>", cases[i][1]);
+        if (mm3__chat_render(&r, HELLO, tools.data, NULL, true)) fail_msg("%s: %s", cases[i][0], mm3_last_error());
+        if (!strstr(r.text.data, want.data)) fail_msg("no '%s' in '%s'", want.data, r.text.data);
+        mm3_buf_free(&tools);
+        mm3_buf_free(&want);
+        mm3__rendered_free(&r);
+    }
+}
+
 /* Every allocation fails once: an error, no crash, no leak. */
 static void test_out_of_memory(void **state)
 {
@@ -268,7 +300,7 @@ int main(void)
         cmocka_unit_test(test_golden),          cmocka_unit_test(test_controls),
         cmocka_unit_test(test_forged_controls), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_error_quotes),    cmocka_unit_test(test_nul),
-        cmocka_unit_test(test_out_of_memory),
+        cmocka_unit_test(test_long_numbers),    cmocka_unit_test(test_out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -332,6 +332,7 @@ static const refusal refusals[] = {
     { F, T("\"swiglu_alpha\":null"), "\"swiglu_alpha\" is missing" },
     { F, T("\"swiglu_limit\":0"), "\"swiglu_limit\" is 0" },
     { F, T("\"swiglu_limit\":1e39"), "\"swiglu_limit\"" },
+    { F, T("\"swiglu_limit\":1e-60"), "\"swiglu_limit\" is 1e-60" }, /* 0 as a float */
     { F, T("\"swiglu_beta\":\"1\""), "\"swiglu_beta\"" },
     { F, T("\"dense_intermediate_size\":0"), "\"dense_intermediate_size\"" },
     { F, T("\"dense_intermediate_size\":null"), "\"dense_intermediate_size\" is missing" },
@@ -524,6 +525,9 @@ static void generation_refusals(void **state)
         { "{\"top_p\":0}", "\"top_p\"" },
         { "{\"top_p\":1.01}", "\"top_p\"" },
         { "{\"min_p\":1}", "\"min_p\"" },
+        { "{\"min_p\":0.99999999999}", "\"min_p\" is 0.99999999999" }, /* 1 as a float */
+        { "{\"top_p\":1e-60}", "\"top_p\" is 1e-60" },                 /* 0 as a float */
+        { "{\"repetition_penalty\":1e-60}", "\"repetition_penalty\"" },
         { "{\"min_p\":-0.5}", "\"min_p\"" },
         { "{\"repetition_penalty\":0}", "\"repetition_penalty\"" },
         { "{\"top_k\":-1}", "\"top_k\"" },

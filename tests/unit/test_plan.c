@@ -165,6 +165,7 @@ static void test_bad_lines(void **state)
         "linear m=1 | native | 1us mad x | err 0 | src 01234567",
         "linear m=1 | native | -1us mad 0 | err 0 | src 01234567",
         "linear m=1 | native | nanus mad 0 | err 0 | src 01234567",
+        "linear m=1 | native | 0x10us mad 0 | err 0 | src 01234567",
         "linear m=1 | native | 1us mad 0 | err -1 | src 01234567",
         "linear m=1 | native | 1us mad 0 | src 01234567",
         "linear m=1 | native | sometimes | src 01234567",
@@ -173,7 +174,10 @@ static void test_bad_lines(void **state)
         "step m=1 | winners | 0.9 of native | of 01234567",
         "step m=1 | winners | 0.9 of native mad 0 | of 0123",
         "step  | winners | 0.9 of native mad 0 | of 01234567x",
+        "step | winners | 0.9 of native mad 0 | of 01234567",
+        "step | winners | winners | 0.9 of native mad 0 | of 01234567",
         "crashed linear | src 01234567",
+        "crashed | native | src 01234567",
         "crashed nosuch m=1 | native | src 01234567",
         "\tlinear m=1 | native | alone | src 01234567",
         "linear m=1 | native | alone | src 01234567\r",
@@ -361,6 +365,15 @@ static void test_steps_are_bounded(void **state)
     assert_int_equal(mm3_plan_n_steps(a), 16);
     assert_non_null(mm3_plan_find_step(a, "m=1", "00000063"));
     assert_null(mm3_plan_find_step(a, "m=1", "00000000"));
+    for (int i = 0; i < 3000; i++) {
+        char choice[16];
+        snprintf(choice, sizeof choice, "a%d/t", i);
+        assert_int_equal(mm3_plan_set_crashed(a, "linear m=1", choice, "01234567"), MM3_OK);
+    }
+    assert_true(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "a2999", "01234567"));
+    assert_true(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "a1976", "01234567"));
+    assert_false(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "a1975", "01234567"));
+    assert_false(mm3_plan_has_crashed(a, MM3_OP_ROUTER, "a2999", "01234567"));
     mm3_plan_close(&a);
 }
 

@@ -428,6 +428,25 @@ static void holes(void **state)
     assert_non_null(strstr(mm3_last_error(), "no token has id 258, though one has id 259"));
 }
 
+/* A whole number may be written with a point: the token is then found as the same id. */
+static void id_with_a_point(void **state)
+{
+    json_t *root = base_file();
+    mm3_tokenizer *t = NULL;
+    int32_t *ids;
+    int n_ids;
+    (void)state;
+    assert_true(json_put(root, "added_tokens/0/id", "259.0"));
+    write_tokenizer(root);
+    json_decref(root);
+    assert_int_equal(mm3_tokenizer_open(&t, model_dir()), MM3_OK);
+    assert_int_equal(mm3_tokenizer_encode(t, "<s>", 3, true, &ids, &n_ids), MM3_OK);
+    assert_int_equal(n_ids, 1);
+    assert_int_equal(ids[0], 259);
+    mm3_free(ids);
+    mm3_tokenizer_close(&t);
+}
+
 static void out_of_memory(void **state)
 {
     json_t *root = base_file();
@@ -480,6 +499,7 @@ int main(void)
         cmocka_unit_test(files_that_are_not_there),
         cmocka_unit_test(missing_byte),
         cmocka_unit_test(holes),
+        cmocka_unit_test(id_with_a_point),
         cmocka_unit_test(out_of_memory),
     };
     return cmocka_run_group_tests(tests, NULL, teardown);
