@@ -12,6 +12,8 @@
 #include <cmocka.h>
 
 #include "mm3.h"
+#include "support/checkpoint.h"
+#include "support/temp_dir.h"
 
 enum { N_PROMPT = 300, MAX_NEW = 24 };
 static const mm3_sampling greedy = MM3_SAMPLING_GREEDY;
@@ -263,11 +265,15 @@ static void test_bad_arguments(void **state)
     BAD_OPTION(context, 8193, "8192");
     BAD_OPTION(kv_gb, 1e-9, "kv_gb");
     BAD_OPTION(kv_dtype, "fp4", "fp4");
+    BAD_OPTION(kv_dtype, "fp8", "use f32 or bf16");
     BAD_OPTION(n_threads, -2, "threads");
     BAD_OPTION(backend, "linear=nosuch", "nosuch");
     BAD_OPTION(backend, "nosuch=native", "nosuch");
     BAD_OPTION(backend, "linear,q=1=native", "'q'");
     BAD_OPTION(backend, "linear=native/nosuch", "nosuch");
+    BAD_OPTION(backend, "linear=fma256",
+               "candidate fma256/"); /* known, but not for these weights: no silent fallback */
+    BAD_OPTION(backend, "linear=fma256", "refuses linear m=");
     BAD_OPTION(tune, "maybe", "maybe");
 }
 
@@ -391,24 +397,191 @@ static void test_score(void **state)
     mm3_engine_close(&e);
 }
 
-/* Two engines in one process do not know of each other (A35). */
-static void test_two_engines(void **state)
+/* ---- checkpoints made for a question ------------------------------------------------------------------------------
+ */
+
+static mm3_engine *open_dir(const char *dir, int context)
 {
     mm3_options o = MM3_OPTIONS_INIT;
-    mm3_engine *a = open_tiny(o), *b = NULL;
-    taken alone, beside, other;
-    (void)state;
-    generate_fresh(a, prompt, 50, &greedy, MAX_NEW, &alone);
-    o.model_dir = "tests/golden/rand-m3-a";
-    o.numerics = MM3_NUMERICS_W8A16;
+    mm3_engine *e = NULL;
+    o.model_dir = dir;
+    o.context = context;
+    o.max_batch = 2;
     o.tune = "off";
-    assert_int_equal(mm3_engine_open(&b, &o), MM3_OK);
-    generate_fresh(b, (const int32_t[]){ 1, 2, 3 }, 3, &greedy, MAX_NEW, &other);
-    generate_fresh(a, prompt, 50, &greedy, MAX_NEW, &beside);
-    assert_memory_equal(alone.token, beside.token, MAX_NEW * sizeof(int32_t));
-    assert_memory_equal(alone.logprob, beside.logprob, MAX_NEW * sizeof(float));
-    mm3_engine_close(&b);
-    mm3_engine_close(&a);
+    if (mm3_engine_open(&e, &o) != MM3_OK) fail_msg("%s", mm3_last_error());
+    return e;
+}
+
+/* Logits of every position of one cold run. */
+static void keep_all(void *user, int position, const float *logits)
+{
+    memcpy((float *)user + position * test_checkpoint_small.vocab, logits,
+           (size_t)test_checkpoint_small.vocab * sizeof *logits);
+}
+
+/* A04: a cached prefix that ends anywhere within a block, where blocks are chosen (three of 128 tokens): the tokens
+ * after it have the logits of a cold run. */
+static void test_prefix(void **state)
+{
+    enum { N = 530 };
+    static const int hit[] = { 3 * 128 + 1, 3 * 128 + 37, 3 * 128 + 127, 4 * 128 + 1 }, more[] = { 0, 1, 2, 8 };
+    int vocab = test_checkpoint_small.vocab;
+    char *dir = test_temp_dir();
+    mm3_engine *e;
+    mm3_session *all, *s; /* `all` stays open: what is read too early must not be there from before */
+    float *cold = malloc((size_t)(N * vocab) * sizeof *cold), *l;
+    int32_t token[N];
+    (void)state;
+    for (int i = 0; i < N; i++) token[i] = (i * 7919 + 13) % 77;
+    test_checkpoint_write(dir, &test_checkpoint_small);
+    e = open_dir(dir, N);
+    assert_int_equal(mm3_session_open(&all, e), MM3_OK);
+    assert_int_equal(mm3_session_open(&s, e), MM3_OK);
+    assert_int_equal(mm3_session_score(all, token, N, keep_all, cold), MM3_OK);
+    for (int i = 0; i < (int)(sizeof hit / sizeof *hit); i++)
+        for (int k = 0; k < (int)(sizeof more / sizeof *more); k++) {
+            int n = hit[i] + more[k];
+            assert_int_equal(mm3_session_sync(s, token, n), MM3_OK);
+            l = logits_of(e, s);
+            assert_memory_equal(l, cold + (n - 1) * vocab, (size_t)vocab * sizeof *l);
+            free(l);
+        }
+    free(cold);
+    mm3_session_close(&s);
+    mm3_session_close(&all);
+    mm3_engine_close(&e);
+    test_temp_dir_remove(&dir);
+}
+
+/* What a model computes with beside its weights, all of it unlike the released values. */
+static void other_constants(void *user, json_t *config)
+{
+    json_t *text = json_object_get(config, "text_config");
+    (void)user;
+    json_object_update_new(text, json_pack("{s:f, s:f, s:f, s:f, s:i, s:f}", "swiglu_alpha", 0.7, "swiglu_limit", 0.5,
+                                           "swiglu_beta", 0.25, "rms_norm_eps", 0.1, "rope_theta", 1000,
+                                           "routed_scaling_factor", 0.5));
+}
+
+/* A35: two engines in one process with the same weights and other constants do not know of each other: each says what
+ * it says by itself, whichever was opened last. */
+static void test_two_engines(void **state)
+{
+    enum { N = 6 };
+    test_checkpoint c = test_checkpoint_small;
+    char *dir[2] = { test_temp_dir(), test_temp_dir() };
+    mm3_engine *e[2];
+    taken alone[2], beside;
+    (void)state;
+    test_checkpoint_write(dir[0], &c);
+    c.on_config = other_constants;
+    test_checkpoint_write(dir[1], &c);
+    for (int i = 0; i < 2; i++) {
+        e[i] = open_dir(dir[i], 128);
+        generate_fresh(e[i], (const int32_t[]){ 1, 2, 3 }, 3, &greedy, N, &alone[i]);
+        mm3_engine_close(&e[i]);
+    }
+    assert_memory_not_equal(alone[0].logprob, alone[1].logprob, N * sizeof(float));
+    for (int first = 0; first < 2; first++) {
+        e[first] = open_dir(dir[first], 128);
+        e[!first] = open_dir(dir[!first], 128);
+        for (int i = 0; i < 4; i++) {
+            generate_fresh(e[i % 2], (const int32_t[]){ 1, 2, 3 }, 3, &greedy, N, &beside);
+            assert_memory_equal(beside.token, alone[i % 2].token, N * sizeof(int32_t));
+            assert_memory_equal(beside.logprob, alone[i % 2].logprob, N * sizeof(float));
+        }
+        for (int i = 0; i < 2; i++) mm3_engine_close(&e[i]);
+    }
+    for (int i = 0; i < 2; i++) test_temp_dir_remove(&dir[i]);
+}
+
+static void eos_of_config(void *user, json_t *config)
+{
+    json_object_set_new(config, "eos_token_id", json_integer(*(int32_t *)user));
+}
+
+/* D19: the ids of config.json and of generation_config.json are joined; each ends a message, and none where the caller
+ * does not ask for it. */
+static void test_stop_ids(void **state)
+{
+    enum { FIRST = 2, SECOND = 5 };
+    test_checkpoint c = test_checkpoint_small;
+    char *dir = test_temp_dir(), text[80];
+    const int32_t *stop;
+    mm3_engine *e;
+    mm3_session *s;
+    mm3_sampling hot = MM3_SAMPLING_GREEDY;
+    taken all, t = { 0 };
+    int n_stop, n_new;
+    bool stopped;
+    (void)state;
+    hot.temperature = 20; /* many different tokens */
+    hot.seed = 3;
+    test_checkpoint_write(dir, &c);
+    e = open_dir(dir, 128);
+    generate_fresh(e, (const int32_t[]){ 1, 2, 3 }, 3, &hot, MAX_NEW, &all);
+    mm3_engine_close(&e);
+    for (int i = 0; i < SECOND; i++) assert_int_not_equal(all.token[i], all.token[SECOND]);
+    for (int i = 0; i < FIRST; i++) assert_int_not_equal(all.token[i], all.token[FIRST]);
+
+    c.on_config = eos_of_config;
+    c.user = &all.token[SECOND];
+    test_checkpoint_write(dir, &c);
+    snprintf(text, sizeof text, "{\"eos_token_id\": [%d, %d]}", (int)all.token[FIRST], (int)all.token[SECOND]);
+    test_write_text(dir, "generation_config.json", text);
+    e = open_dir(dir, 128);
+    stop = mm3_engine_stop_ids(e, &n_stop);
+    assert_int_equal(n_stop, 2);
+    assert_int_equal(stop[0], all.token[SECOND]);
+    assert_int_equal(stop[1], all.token[FIRST]);
+    assert_int_equal(mm3_session_open(&s, e), MM3_OK);
+    for (int i = 0; i < 4; i++) { /* both: the first to come; one alone; none, as with an ignored end */
+        int want = i == 0 || i == 2 ? FIRST + 1 : i == 1 ? SECOND + 1 : MAX_NEW;
+        memset(&t, 0, sizeof t);
+        assert_int_equal(mm3_session_sync(s, (const int32_t[]){ 1, 2, 3 }, 3), MM3_OK);
+        assert_int_equal(mm3_session_generate(s, &hot, MAX_NEW, i == 2 ? stop + 1 : stop, i == 0 ? 2 : i < 3, take, &t,
+                                              &n_new, &stopped),
+                         MM3_OK);
+        assert_int_equal(n_new, want);
+        assert_int_equal(stopped, i < 3);
+        assert_memory_equal(t.token, all.token, (size_t)want * sizeof(int32_t));
+    }
+    mm3_session_close(&s);
+    mm3_engine_close(&e);
+    test_temp_dir_remove(&dir);
+}
+
+static void nan_for_token_7(void *user, const char *name, float *x, size_t n)
+{
+    (void)user, (void)n;
+    if (strstr(name, "embed_tokens")) x[7 * 96 + 5] = NAN;
+}
+
+/* A NaN among the weights is an error of the sequence that meets it, by name, and of no other. */
+static void test_nan_weight(void **state)
+{
+    test_checkpoint c = test_checkpoint_small;
+    char *dir = test_temp_dir();
+    mm3_engine *e;
+    mm3_session *bad, *good;
+    taken alone, after;
+    (void)state;
+    c.on_values = nan_for_token_7;
+    test_checkpoint_write(dir, &c);
+    e = open_dir(dir, 128);
+    generate_fresh(e, (const int32_t[]){ 1, 2, 3 }, 3, &greedy, 3, &alone);
+    assert_int_equal(mm3_session_open(&bad, e), MM3_OK);
+    assert_int_equal(mm3_session_open(&good, e), MM3_OK);
+    assert_int_equal(mm3_session_sync(good, (const int32_t[]){ 1, 2, 3 }, 3), MM3_OK);
+    assert_int_equal(mm3_session_sync(bad, (const int32_t[]){ 1, 7, 3 }, 3), MM3_OK);
+    assert_int_equal(mm3_session_generate(bad, &greedy, 3, NULL, 0, NULL, NULL, NULL, NULL), MM3_ERR_DEVICE);
+    assert_non_null(strstr(mm3_last_error(), "NaN among the logits after 3 tokens"));
+    generate(good, &greedy, 3, &after);
+    assert_memory_equal(after.logprob, alone.logprob, 3 * sizeof(float));
+    mm3_session_close(&bad);
+    mm3_session_close(&good);
+    mm3_engine_close(&e);
+    test_temp_dir_remove(&dir);
 }
 
 int main(void)
@@ -416,7 +589,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sync),          cmocka_unit_test(test_threads),     cmocka_unit_test(test_sampling),
         cmocka_unit_test(test_bad_arguments), cmocka_unit_test(test_ends),        cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_score),         cmocka_unit_test(test_two_engines),
+        cmocka_unit_test(test_score),         cmocka_unit_test(test_two_engines), cmocka_unit_test(test_prefix),
+        cmocka_unit_test(test_stop_ids),      cmocka_unit_test(test_nan_weight),
     };
     for (int i = 0; i < N_PROMPT; i++) prompt[i] = (i * 7919 + 13) % 4000;
     return cmocka_run_group_tests(tests, NULL, NULL);

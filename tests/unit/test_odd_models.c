@@ -25,6 +25,16 @@ typedef struct odd {
     test_checkpoint c; /* what is zero is as in test_checkpoint_small, but blocks have 32 tokens */
 } odd;
 
+/* Everything that a network computes with beside its weights, unlike M3's own. */
+static void other_constants(void *user, json_t *config)
+{
+    json_object_update_new(json_object_get(config, "text_config"),
+                           json_pack("{s:f, s:f, s:f, s:f, s:i, s:f}", "swiglu_alpha", 0.7, "swiglu_limit", 0.5,
+                                     "swiglu_beta", 0.25, "rms_norm_eps", 0.1, "rope_theta", 1000,
+                                     "routed_scaling_factor", 0.5));
+    (void)user;
+}
+
 #define ALL_BF16 .as_bf16 = ".weight"
 static const odd models[] = {
     { "small", 0, { 0 } },
@@ -63,6 +73,7 @@ static const odd models[] = {
     { "MXFP8 only behind the activation", 0, { .as_bf16 = "q_proj k_proj v_proj index_ gate_proj up_proj w1 w3" } },
     { "MXFP8 only before the activation", 0, { .as_bf16 = "o_proj down_proj w2" } },
     { "some experts quantized behind the activation", 0, { .as_bf16 = "experts.0.w2 experts.3.w2" } },
+    { "other constants", 0, { .on_config = other_constants } },
 };
 
 static test_checkpoint complete(const test_checkpoint *c)
@@ -95,6 +106,7 @@ static test_checkpoint complete(const test_checkpoint *c)
     all.as_bf16 = c->as_bf16;
     all.as_f32 = c->as_f32;
     all.as_mx = c->as_mx;
+    all.on_config = c->on_config;
     return all;
 }
 
