@@ -194,6 +194,34 @@ static void test_tiny_w8a8(void **state)
                          .n_cases = MM3_COUNT(tiny_cases) });
 }
 
+/* Keys, values and index keys rounded to BF16, by 2^-9 at most. A wrong type anywhere on the way gives errors near 1.
+ */
+static void test_kv_bf16(void **state)
+{
+    static const struct {
+        const char *dir, *path, *name;
+    } cases[] = { { "models/tiny-m3", "tests/golden/tiny-m3.safetensors", "len_513" },
+                  { "tests/golden/rand-m3-a", "tests/golden/rand-m3-a.safetensors", "r385" } };
+    (void)state;
+    for (int i = 0; i < MM3_COUNT(cases); i++) {
+        golden g;
+        net t;
+        outcome r;
+        golden_open(&g, cases[i].path);
+        assert_int_equal(net_open(&t, cases[i].dir, MM3_NUMERICS_W8A16, CHUNK, 1, MAX_PAGES, NULL), MM3_OK);
+        mm3_forward_close(&t.forward);
+        t.options.kv_type = MM3_BF16;
+        assert_int_equal(mm3_forward_open(&t.forward, t.model, &t.options), MM3_OK);
+        net_lay_pages(&t, 1);
+        r = run_case(&t, &g, cases[i].name, t.model->config.vocab_size, INFINITY);
+        assert_true(r.logits < 2e-2);
+        assert_true(r.worst_hidden < 2e-2);
+        assert_true(fabs(r.nll - r.golden_nll) <= 0.01);
+        net_close(&t);
+        golden_close(&g);
+    }
+}
+
 /* ---- with each vector candidate forced ----------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
@@ -258,10 +286,8 @@ static void test_forced(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tiny_w8a16),
-        cmocka_unit_test(test_rand_w8a16),
-        cmocka_unit_test(test_tiny_w8a8),
-        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_tiny_w8a16), cmocka_unit_test(test_rand_w8a16), cmocka_unit_test(test_tiny_w8a8),
+        cmocka_unit_test(test_kv_bf16),    cmocka_unit_test(test_forced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
