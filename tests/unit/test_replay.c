@@ -124,8 +124,36 @@ static mm3_recorder *record(net *n, const mm3_step_shape *shape, mm3_choose *cho
     return r;
 }
 
+/* A step reads nothing of its buffers before it has written it: with all of them NaN (as codes, block ids and expert
+ * numbers: nonsense) a replay says the same. */
+static void check_poisoned(net *n, const mm3_step_shape *shape, mm3_graph *graph, const image *want)
+{
+    const mm3_forward *f = n->forward;
+    const mm3_step_block *b = mm3_forward_step(n->forward);
+    unsigned char *logits = (unsigned char *)b->logits, *next = (unsigned char *)b->next;
+    unsigned char *first = (unsigned char *)f->cos; /* inputs and frequencies stand before */
+    size_t n_row = (size_t)n->model->config.vocab_size * 4;
+    memset(logits, 0xFF, (size_t)shape->m * n_row);
+    memset(next, 0xFF, (size_t)shape->m * 4);
+    memset(first, 0xFF, f->n_memory - (size_t)(first - f->memory));
+    mm3_graph_replay(graph);
+    assert_memory_equal(f->kv_pool, want->kv, want->n_kv);
+    for (int i = 0; i < shape->m; i++)
+        if (b->slot[i] >= 0)
+            assert_memory_equal(logits + (size_t)i * n_row, want->memory + (logits - f->memory) + (size_t)i * n_row,
+                                n_row);
+    assert_memory_equal(next, want->memory + (next - f->memory), (size_t)shape->m * 4);
+}
+
+static void set_kv_type(net *n, mm3_dtype kv_type)
+{
+    n->options.kv_type = kv_type;
+    mm3_forward_close(&n->forward);
+    EXPECT_OK(mm3_forward_open(&n->forward, n->model, &n->options));
+}
+
 /* With decisions by lot: replay twice and issue eagerly, from the same memory; every byte is the same afterwards. */
-static void check_equal(const char *dir, mm3_numerics numerics, int m, int real, int context)
+static void check_equal(const char *dir, mm3_numerics numerics, mm3_dtype kv_type, int m, int real, int context)
 {
     net n;
     mm3_plan *plan;
@@ -137,6 +165,7 @@ static void check_equal(const char *dir, mm3_numerics numerics, int m, int real,
     void *scratch;
     shape.context = context;
     EXPECT_OK(net_open(&n, dir, numerics, m, m, (context + 127) / 128, NULL));
+    set_kv_type(&n, kv_type);
     net_lay_pages(&n, 3);
     mm3_forward_fill_pages(n.forward, 0, n.options.n_pages);
     mm3_plan_head_of_device(&head, mm3_device_info_of(n.device), 1, "");
@@ -160,6 +189,8 @@ static void check_equal(const char *dir, mm3_numerics numerics, int m, int real,
         free_image(&after);
     }
     assert_memory_not_equal(before.memory, eager_after.memory, before.n_memory);
+    put_image(&n, &before);
+    check_poisoned(&n, &shape, mm3_record_graph(graph), &eager_after);
     free_image(&before);
     free_image(&eager_after);
     mm3_eager_close(&eager);
@@ -176,9 +207,9 @@ static void test_replay_is_eager(void **state)
     for (int i = 0; i < 2; i++)
         for (int w8a16 = 0; w8a16 < 2; w8a16++) {
             mm3_numerics numerics = w8a16 ? MM3_NUMERICS_W8A16 : MM3_NUMERICS_W8A8;
-            check_equal(dirs[i], numerics, 1, 1, 300);
-            check_equal(dirs[i], numerics, 8, 5, 700);
-            check_equal(dirs[i], numerics, 24, 24, 140);
+            check_equal(dirs[i], numerics, MM3_F32, 1, 1, 300);
+            check_equal(dirs[i], numerics, MM3_BF16, 8, 5, 700);
+            check_equal(dirs[i], numerics, w8a16 ? MM3_BF16 : MM3_F32, 24, 24, 140);
         }
 }
 
@@ -265,9 +296,7 @@ static void check_writes(int m, int real, mm3_dtype kv_type)
     unsigned char *map, *kv_map;
     uint64_t weights;
     EXPECT_OK(net_open(&n, tiny, MM3_NUMERICS_W8A8, ROWS, SLOTS, PAGES, NULL));
-    n.options.kv_type = kv_type;
-    mm3_forward_close(&n.forward);
-    EXPECT_OK(mm3_forward_open(&n.forward, n.model, &n.options));
+    set_kv_type(&n, kv_type);
     net_lay_pages(&n, 5);
     weights = checksum(n.model);
     mm3_plan_head_of_device(&head, mm3_device_info_of(n.device), 1, "");
@@ -351,6 +380,11 @@ static void test_padding(void **state)
                 b->slot[i] = -1;
                 b->token[i] = -5;
                 b->position[i] = INT32_MAX;
+            }
+            for (int i = graphs[g]; i < MAX; i++) { /* of an earlier, larger step */
+                b->slot[i] = i;
+                b->token[i] = -9;
+                b->position[i] = -9;
             }
             mm3_graph_replay(mm3_record_graph(graph[g]));
             assert_memory_equal(b->logits, want, (size_t)m * vocab * sizeof *want);
