@@ -124,6 +124,8 @@ static void swiglu(void **state)
             for (int f = 0; f < N_FILLS + 1; f++) {
                 size_t size = (size_t)m[i] * (size_t)n[j];
                 mm3_swiglu op = { .m = m[i], .n = n[j], .alpha = 1.702f, .limit = 7, .beta = 1 };
+                if ((i + j) % 2)
+                    op.alpha = 0.75f, op.limit = 2.5f, op.beta = -0.5f; /* from the contract, not by heart */
                 float *x = make_floats(2 * size, f < N_FILLS ? (fill)f : FILL_RANDOM, true);
                 for (size_t e = 0; f == N_FILLS && e < 2 * size; e++) x[e] *= 20;
                 op.gate_up = x;

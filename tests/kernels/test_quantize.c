@@ -116,6 +116,7 @@ static void swiglu_chain(void **state)
             for (int f = 0; f < N_FILLS; f++) {
                 size_t size = (size_t)m[i] * (size_t)n[j];
                 mm3_swiglu_quantize op = { .m = m[i], .n = n[j], .alpha = 1.702f, .limit = 7, .beta = 1 }, got;
+                if ((i + j) % 2) op.alpha = 0.75f, op.limit = 2.5f, op.beta = -0.5f;
                 uint8_t *codes = array_of(size), *scales = array_of(size / 32);
                 op.gate_up = make_floats(2 * size, (fill)f, false);
                 op.y = array_of(size * 4);
