@@ -216,6 +216,19 @@ static void test_deterministic(void **state)
     test_temp_dir_remove(&dir);
 }
 
+/* C01, C10: prompts of any length up to the largest step run on what was decided. A step that finds no decision, or one
+ * that can't run it, is an error. */
+static void check_chunks(mm3_engine *e, int chunk)
+{
+    mm3_session *s = NULL;
+    for (int n = 1; n <= chunk; n += n == chunk ? 1 : MM3_MIN(1 + n / 2, chunk - n)) {
+        assert_int_equal(mm3_session_open(&s, e), MM3_OK);
+        if (mm3_session_sync(s, prompt, n) != MM3_OK) fail_msg("%d tokens: %s", n, mm3_last_error());
+        mm3_session_close(&s);
+    }
+    assert_int_equal(number(e, "counters", "tuner_calls_after_ready"), 0);
+}
+
 /* mm3_engine_plan: what this engine's steps consist of, also from a cache that holds more; "" where nothing is tuned.
  * Given back by name it binds the same, and nothing is timed. */
 static void test_plan(void **state)
@@ -229,6 +242,7 @@ static void test_plan(void **state)
     o.backend = FEW;
     o.plan_cache = dir;
     o.graph_shapes = "1,2";
+    o.chunk = 80; /* no size that anything else has */
     e = open_engine(&o);
     assert_true(number(e, "tuning", "tuned") + number(e, "tuning", "untimed") > 0);
     mm3_engine_close(&e);
@@ -242,6 +256,7 @@ static void test_plan(void **state)
     w.engine = e;
     work(&w);
     before = w.t;
+    check_chunks(e, o.chunk);
     mm3_engine_close(&e);
 
     test_write_text(dir, "f.plan", a);
@@ -356,10 +371,11 @@ static void test_second_engine(void **state)
     mm3_options o = small();
     calls c = { .stop_after = 9 };
     mm3_engine *e = NULL;
-    long n_known;
+    long n_known, n_pages;
     (void)state;
     mm3_plan_memory_clear();
     o.backend = FEW;
+    o.kv_gb = 0.1; /* as many pages as fit, whatever tuning needed before */
     o.on_tune = on_tune;
     o.on_tune_user = &c;
     assert_int_equal(mm3_engine_open(&e, &o), MM3_ERR_CANCELLED);
@@ -368,6 +384,7 @@ static void test_second_engine(void **state)
     c = (calls){ 0 };
     e = open_engine(&o);
     n_known = number(e, "tuning", "reused");
+    n_pages = number(e, "memory", "kv_pages");
     assert_true(n_known >= 4); /* of the nine calls every second one came after a decision */
     assert_true(c.n > 0);
     mm3_engine_close(&e);
@@ -382,6 +399,7 @@ static void test_second_engine(void **state)
     assert_non_null(e);
     assert_true(number(e, "tuning", "reused") > n_known);
     assert_int_equal(number(e, "tuning", "timings"), 0);
+    assert_int_equal(number(e, "memory", "kv_pages"), n_pages);
     assert_int_equal(c.n, 0);
     mm3_engine_close(&e);
     o.tune = "force";
