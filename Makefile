@@ -1,4 +1,4 @@
-# mm3. Targets for people: all demo test install clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
+# mm3. Targets for people: all demo test install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
 CC      ?= gcc
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -9,6 +9,7 @@ DESTDIR ?=
 OPT     ?= -O3
 SAN     ?=
 VERSION := $(shell sed -n 's/^\#define MM3_VERSION "\(.*\)"/\1/p' include/mm3.h)
+SONAME  := libmm3.so.$(firstword $(subst ., ,$(VERSION)))
 ARCH    := $(shell $(CC) -dumpmachine 2>/dev/null | cut -d- -f1)
 
 PKGS := jansson libpcre2-8 libutf8proc
@@ -37,7 +38,7 @@ CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
 
-.PHONY: all deps demo test check-layers install uninstall clean format lint tests
+.PHONY: all deps demo test check-layers install uninstall dist distcheck clean format lint tests
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
 
 deps:
@@ -59,7 +60,7 @@ $(BUILD)/libmm3.a: $(LIB_OBJ)
 	ar rcs $@ $^
 
 $(BUILD)/libmm3.so.$(VERSION): $(LIB_OBJ)
-	$(CC) -shared -Wl,-soname,libmm3.so.0 -o $@ $^ $(ALL_LIBS)
+	$(CC) -shared -Wl,-soname,$(SONAME) -o $@ $^ $(ALL_LIBS)
 
 $(BUILD)/mm3: $(CLI_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(CLI_OBJ) $(BUILD)/libmm3.a $(ALL_LIBS)
@@ -85,19 +86,47 @@ $(BUILD)/mm3.pc: mm3.pc.in include/mm3.h
 	@mkdir -p $(@D)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' $< > $@
 
-install: all $(BUILD)/libmm3.so.$(VERSION) $(BUILD)/mm3.pc
+# The manual page and completion for shells, as the program itself tells them.
+MANUAL := $(BUILD)/mm3.1 $(BUILD)/mm3.bash $(BUILD)/mm3.zsh
+$(BUILD)/mm3.1: TOPIC := man
+$(BUILD)/mm3.bash: TOPIC := bash
+$(BUILD)/mm3.zsh: TOPIC := zsh
+$(MANUAL): $(BUILD)/mm3
+	$< help $(TOPIC) > $@.new && mv $@.new $@
+
+install: all $(BUILD)/libmm3.so.$(VERSION) $(BUILD)/mm3.pc $(MANUAL)
 	install -D -m 755 $(BUILD)/mm3 $(DESTDIR)$(PREFIX)/bin/mm3
 	install -D -m 644 include/mm3.h $(DESTDIR)$(PREFIX)/include/mm3.h
 	install -D -m 644 $(BUILD)/libmm3.a $(DESTDIR)$(PREFIX)/lib/libmm3.a
 	install -D -m 755 $(BUILD)/libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmm3.so.$(VERSION)
-	ln -sf libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libmm3.so.0
-	ln -sf libmm3.so.0 $(DESTDIR)$(PREFIX)/lib/libmm3.so
+	ln -sf libmm3.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/$(SONAME)
+	ln -sf $(SONAME) $(DESTDIR)$(PREFIX)/lib/libmm3.so
 	install -D -m 644 $(BUILD)/mm3.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc
+	install -D -m 644 $(BUILD)/mm3.1 $(DESTDIR)$(PREFIX)/share/man/man1/mm3.1
+	install -D -m 644 $(BUILD)/mm3.bash $(DESTDIR)$(PREFIX)/share/bash-completion/completions/mm3
+	install -D -m 644 $(BUILD)/mm3.zsh $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_mm3
 	@[ -n "$(DESTDIR)" ] || ldconfig 2>/dev/null || true # so that programs find the library; root's business alone
 
 uninstall:
 	rm -f $(DESTDIR)$(PREFIX)/bin/mm3 $(DESTDIR)$(PREFIX)/include/mm3.h $(DESTDIR)$(PREFIX)/lib/libmm3.* \
-	      $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc
+	      $(DESTDIR)$(PREFIX)/lib/pkgconfig/mm3.pc $(DESTDIR)$(PREFIX)/share/man/man1/mm3.1 \
+	      $(DESTDIR)$(PREFIX)/share/bash-completion/completions/mm3 $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_mm3
+
+# The sources of the last commit; and from these alone, without git: a build, the small model's words, an installation.
+DIST := mm3-$(VERSION)
+dist:
+	@git rev-parse --verify -q HEAD >/dev/null 2>&1 || { echo "make dist: needs a git checkout" >&2; exit 1; }
+	@mkdir -p $(BUILD)
+	git archive --format=tar --prefix=$(DIST)/ HEAD | gzip -9n > $(BUILD)/$(DIST).tar.gz.new
+	@mv $(BUILD)/$(DIST).tar.gz.new $(BUILD)/$(DIST).tar.gz
+	@echo $(BUILD)/$(DIST).tar.gz
+
+distcheck: dist
+	rm -rf $(BUILD)/$(DIST)
+	tar -xzf $(BUILD)/$(DIST).tar.gz -C $(BUILD)
+	GIT_DIR=/nowhere $(MAKE) -C $(BUILD)/$(DIST) BUILD=build DESTDIR=$(abspath $(BUILD)/$(DIST))/stage install
+	cd $(BUILD)/$(DIST) && stage$(PREFIX)/bin/mm3 generate --tune off -p 'In the beginning' -n 24 --greedy | grep 'God created'
+	rm -rf $(BUILD)/$(DIST)
 
 clean:
 	rm -rf $(BUILD)

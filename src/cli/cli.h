@@ -16,10 +16,11 @@ typedef struct cli_command {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *summary; /* one line for 'mm3 help' */
-    const char *usage;   /* its arguments, at most three lines */
+    const char *usage;   /* its arguments, at most three lines; one may begin with a word: "show [FILE] [-m DIR]" */
 } cli_command;
-/* NULL if there is none of that name. */
+/* NULL if there is none of that name, or at that place. */
 const cli_command *cli_find_command(const char *name);
+const cli_command *cli_command_at(int i);
 
 /* ---- options (options.c) --------------------------------------------------------------------------------- */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "cli/cli.h"
+#include "cli/describe.h"
 
 static const cli_command commands[] = {
     { "generate", cmd_generate, "continue a text, or answer one message",
@@ -32,6 +32,8 @@ const cli_command *cli_find_command(const char *name)
     return NULL;
 }
 
+const cli_command *cli_command_at(int i) { return i < N_COMMANDS ? &commands[i] : NULL; }
+
 static int print_help(void)
 {
     printf("mm3 %s: run the MiniMax-M3 language model from its MXFP8 checkpoint\n\n"
@@ -40,6 +42,7 @@ static int print_help(void)
     for (int i = 0; i < N_COMMANDS; i++) printf("  %-10s %s\n", commands[i].name, commands[i].summary);
     printf("\n  mm3 help COMMAND    the options of a command\n"
            "  mm3 help options    the options of every command that opens a model\n"
+           "  mm3 help man        the manual page; bash, zsh: completion for that shell\n"
            "  mm3 --version       the version\n\n"
            "The model is the folder given with -m, else $MM3_MODEL, else ./models/tiny-m3.\n"
            "Exit status: 0 done, 1 failed, 2 wrong usage, 130 stopped by Ctrl-C.\n");
@@ -64,6 +67,9 @@ static int help(int argc, char **argv)
         cli_print_engine_options();
         return CLI_DONE;
     }
+    if (strcmp(argv[1], "man") == 0) return cli_print_manual();
+    if (strcmp(argv[1], "bash") == 0) return cli_print_bash();
+    if (strcmp(argv[1], "zsh") == 0) return cli_print_zsh();
     help_argv[0] = argv[1];
     return run_command(argv[1], 2, help_argv);
 }

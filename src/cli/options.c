@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "cli/cli.h"
+#include "cli/describe.h"
 
 enum { MAX_OPTIONS = 64, N_ENGINE = 15, LINE = 79 };
 
@@ -42,8 +42,7 @@ static void engine_table(cli_engine *e, cli_option *out)
     memcpy(out, table, sizeof table);
 }
 
-/* "-p, --prompt TEXT"; of "MODE:on|off" only MODE */
-static int option_text(char *text, size_t n, const cli_option *o)
+int cli_option_text(char *text, size_t n, const cli_option *o)
 {
     int at = o->letter ? snprintf(text, n, "-%c, --%s", o->letter, o->name) : snprintf(text, n, "--%s", o->name);
     if (o->arg) at += snprintf(text + at, n - (size_t)at, " %.*s", (int)strcspn(o->arg, ":"), o->arg);
@@ -64,7 +63,7 @@ static void print_options(const cli_option *table, int n)
     for (int i = 0; i < n; i++) {
         const cli_option *o = &table[i];
         char text[128];
-        int width = o->kind == CLI_HEADING ? 0 : option_text(text, sizeof text, o);
+        int width = o->kind == CLI_HEADING ? 0 : cli_option_text(text, sizeof text, o);
         if (column && (o->kind == CLI_HEADING || o->help)) {
             putchar('\n');
             column = 0;
@@ -95,6 +94,26 @@ void cli_print_engine_options(void)
     print_options(table, N_ENGINE);
 }
 
+/* What --help does instead of printing, while set. */
+static struct {
+    cli_describe *describe;
+    FILE *to;
+} instead;
+
+void cli_describe_instead(cli_describe *describe, FILE *to)
+{
+    instead.describe = describe;
+    instead.to = to;
+}
+
+void cli_describe_engine(cli_describe *describe, FILE *to)
+{
+    cli_engine e = CLI_ENGINE_INIT;
+    cli_option table[N_ENGINE];
+    engine_table(&e, table);
+    describe(to, table, N_ENGINE, N_ENGINE);
+}
+
 static void print_help(const char *name, const cli_option *own, int n_own, const cli_option *engine, int n_engine)
 {
     const cli_command *c = cli_find_command(name);
@@ -112,8 +131,7 @@ static void print_help(const char *name, const cli_option *own, int n_own, const
     print_options(paragraph, n_engine + 1);
 }
 
-/* The words of "on|off" or "MODE:on|off". */
-static const char *words_of(const cli_option *o)
+const char *cli_words_of(const cli_option *o)
 {
     const char *colon = strchr(o->arg, ':');
     return colon ? colon + 1 : o->arg;
@@ -143,8 +161,9 @@ static int take(const char *command, const cli_option *o, const char *value)
         *(const char **)o->to = value;
         return CLI_GO;
     case CLI_WORD:
-        if (!is_word(words_of(o), value))
-            return cli_usage("--%s '%s' is not one of %s: see 'mm3 %s --help'", o->name, value, words_of(o), command);
+        if (!is_word(cli_words_of(o), value))
+            return cli_usage("--%s '%s' is not one of %s: see 'mm3 %s --help'", o->name, value, cli_words_of(o),
+                             command);
         *(const char **)o->to = value;
         return CLI_GO;
     case CLI_INT:
@@ -231,7 +250,10 @@ int cli_parse(int argc, char **argv, const cli_option *own, int n_own, cli_engin
                              optarg && argv[optind - 1] == optarg ? argv[optind - 2] : argv[optind - 1],
                              table[index].name);
         if (index == n - 1) {
-            print_help(argv[0], own, n_own, table + n_own, n_engine);
+            if (instead.describe)
+                instead.describe(instead.to, table, n_own, n_own + n_engine);
+            else
+                print_help(argv[0], own, n_own, table + n_own, n_engine);
             return CLI_DONE;
         }
         if ((c = take(argv[0], &table[index], optarg)) != CLI_GO) return c;
