@@ -35,7 +35,7 @@ TEST_SRC := $(wildcard tests/unit/test_*.c tests/kernels/test_*.c tests/golden/t
 TEST_LIB := $(wildcard tests/support/*.c)
 # A target's corpus is replayed by make test; make fuzz links the same file with libFuzzer.
 FUZZ     := $(patsubst tests/fuzz/fuzz_%.c,%,$(wildcard tests/fuzz/fuzz_*.c))
-FUZZ_LIB := $(BUILD)/tests/fuzz/fuzz.o $(BUILD)/tests/support/temp_dir.o
+FUZZ_LIB := $(addprefix $(BUILD)/tests/,fuzz/fuzz.o support/temp_dir.o support/alloc_faults.o support/io_faults.o)
 LIB_OBJ  := $(LIB_SRC:%.c=$(BUILD)/%.o) $(BUILD)/src_hash.o
 CLI_OBJ  := $(CLI_SRC:%.c=$(BUILD)/%.o)
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
@@ -80,10 +80,10 @@ $(TEST_BIN): %: %.o $(TEST_LIB_OBJ) $(BUILD)/libmm3.a
 	$(CC) -o $@ $(filter %.o %.a,$^) $(TEST_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS) -lcmocka
 
 $(REPLAY_BIN): $(BUILD)/tests/fuzz/test_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)/tests/fuzz/replay.o $(FUZZ_LIB) $(BUILD)/libmm3.a
-	$(CC) -o $@ $^ $(ALL_LIBS)
+	$(CC) -o $@ $^ $(TEST_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS)
 
 $(FUZZ_BIN): %: %.o $(FUZZ_LIB) $(BUILD)/libmm3.a
-	$(CC) -fsanitize=fuzzer -o $@ $^ $(ALL_LIBS)
+	$(CC) -fsanitize=fuzzer -o $@ $^ $(TEST_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS)
 
 tests: $(TEST_BIN) $(REPLAY_BIN)
 fuzzers: $(FUZZ_BIN)

@@ -1,5 +1,6 @@
 /* fuzz: what the fuzz targets share. */
 #include "fuzz/fuzz.h"
+#include "support/alloc_faults.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,13 +43,13 @@ bool fuzz_memory_fails(const uint8_t *data, size_t n, long n_allocations)
     uint32_t h = fuzz_hash(data, n);
     if (h % 8 != 0 || n_allocations <= 0) return false;
     fuzz_forget_error();
-    mm3_memory_fail_at(1 + (long)(h / 8) % n_allocations);
+    alloc_fail_at(1 + (long)(h / 8) % n_allocations);
     return true;
 }
 
 void fuzz_memory_failed(mm3_status st, mm3_status before)
 {
-    mm3_memory_fail_at(0);
+    alloc_fail_at(0);
     if (st == before) return;
     FUZZ_CHECK(st == MM3_ERR_NOMEM, "an allocation failed, and the status is %s", mm3_status_name(st));
     fuzz_error(st, NULL);

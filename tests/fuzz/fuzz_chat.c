@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
+#include "support/alloc_faults.h"
 #include "text/chat.h"
 #include "text/tokenizer.h"
 
@@ -164,11 +165,11 @@ static void check(const input *in, const uint8_t *data, size_t n)
     mm3__rendered r = { 0 }, again = { 0 };
     int32_t *ids = NULL;
     int n_ids = 0;
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     mm3_status st;
     fuzz_forget_error();
     st = mm3__chat_render(&r, in->messages, in->tools, in->thinking, in->generate);
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (st != MM3_OK) {
         FUZZ_CHECK(st == MM3_ERR_ARG, "%s", mm3_status_name(st));
         fuzz_error(st, NULL);

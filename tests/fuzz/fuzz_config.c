@@ -6,6 +6,7 @@
 
 #include "fuzz/fuzz.h"
 #include "model/model.h"
+#include "support/alloc_faults.h"
 
 static const char what[] = "config.json";
 
@@ -186,11 +187,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     mm3_arena arena = { 0 };
     mm3_config c;
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     mm3_status st;
     fuzz_forget_error();
     st = mm3_config_parse(&c, &arena, n ? (const char *)data : NULL, n, what);
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (st != MM3_OK) {
         static const mm3_config none;
         fuzz_error(st, what);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
+#include "support/alloc_faults.h"
 #include "text/chat.h"
 
 static const char all_tools[] =
@@ -144,7 +145,7 @@ static void check(const mm3_buf *text, const char *tools, const char *thinking, 
 {
     mm3_parser *p;
     mm3_status st;
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     result whole, bytes, random;
     fuzz_forget_error();
     st = mm3_parser_open(&p, tools, thinking);
@@ -155,7 +156,7 @@ static void check(const mm3_buf *text, const char *tools, const char *thinking, 
     }
     mm3_parser_close(&p);
     whole = run(text, tools, thinking, text->n);
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     bytes = run(text, tools, thinking, text->n <= 512 ? 1 : 5); /* of a long one each byte would cost too much */
     random = run(text, tools, thinking, 0);
     check_same(&whole, &bytes, "in equal pieces");

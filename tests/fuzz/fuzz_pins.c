@@ -4,6 +4,7 @@
 
 #include "fuzz/fuzz.h"
 #include "kernels/kernels.h"
+#include "support/alloc_faults.h"
 
 static const mm3_key *some_key(void)
 {
@@ -24,11 +25,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     mm3_pins *pins = NULL;
     mm3_choice choice = { 0 };
     mm3_buf joined = { 0 };
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     mm3_status st;
     fuzz_forget_error();
     st = mm3_pins_parse(&pins, text, "cpu");
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (st != MM3_OK) {
         fuzz_error(st, "--backend");
         FUZZ_CHECK(st == MM3_ERR_ARG && !pins, "%s", mm3_status_name(st));

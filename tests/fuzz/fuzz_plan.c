@@ -5,6 +5,7 @@
 
 #include "fuzz/fuzz.h"
 #include "kernels/kernels.h"
+#include "support/alloc_faults.h"
 
 static const char what[] = "x.plan";
 
@@ -68,11 +69,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     mm3_buf warnings = { 0 };
     mm3_plan *plan;
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     mm3_status st;
     fuzz_forget_error();
     st = mm3_plan_parse(&plan, (const char *)data, n, what, &warnings);
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (st != MM3_OK) {
         FUZZ_CHECK(st == MM3_ERR_FORMAT && !plan, "%s", mm3_status_name(st));
         fuzz_error(st, what);

@@ -7,6 +7,7 @@
 
 #include "fuzz/fuzz.h"
 #include "model/model.h"
+#include "support/alloc_faults.h"
 
 static const char path[] = "x.safetensors";
 
@@ -146,11 +147,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     bool is_header = n > 0 && data[0] == '{';
     size_t n_file = n;
     uint8_t *file = is_header ? make_file(data, n, largest_number(data, n), &n_file) : malloc(n + 1);
-    long before = mm3_memory_count();
+    long before = alloc_count();
     FUZZ_CHECK(file, "out of memory");
     if (!is_header && n) memcpy(file, data, n);
     if (parse(file, n_file) == MM3_OK) {
-        long n_allocations = mm3_memory_count() - before;
+        long n_allocations = alloc_count() - before;
         uint8_t *longer = malloc(n_file + 1);
         mm3_arena arena = { 0 };
         mm3_tensor *t;

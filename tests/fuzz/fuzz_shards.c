@@ -8,6 +8,7 @@
 
 #include "fuzz/fuzz.h"
 #include "model/model.h"
+#include "support/alloc_faults.h"
 #include "support/temp_dir.h"
 
 static char *dir;
@@ -67,10 +68,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
     mm3_status st;
     if (!dir) make_dir();
     test_write_file(dir, "model.safetensors.index.json", data, n);
-    before = mm3_memory_count();
+    before = alloc_count();
     fuzz_forget_error();
     st = mm3_shards_open(&shards, dir);
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (st != MM3_OK) {
         fuzz_error(st, dir);
         FUZZ_CHECK(!shards && (st == MM3_ERR_FORMAT || st == MM3_ERR_IO), "%s", mm3_status_name(st));

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
+#include "support/alloc_faults.h"
 #include "text/tokenizer.h"
 
 typedef struct ids {
@@ -109,10 +110,10 @@ static void check(const char *text, size_t n, bool special)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     const mm3_tokenizer *t = tiny();
-    long before = mm3_memory_count();
+    long before = alloc_count();
     ids r;
     mm3_free(encode((const char *)data, n, true).id);
-    if (fuzz_memory_fails(data, n, mm3_memory_count() - before)) {
+    if (fuzz_memory_fails(data, n, alloc_count() - before)) {
         fuzz_memory_failed(mm3_tokenizer_encode(t, (const char *)data, n, true, &r.id, &r.n), MM3_OK);
         mm3_free(r.id);
     }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
+#include "support/alloc_faults.h"
 #include "text/tokenizer.h"
 
 static const char file[] = "tokenizer.json";
@@ -152,12 +153,12 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     mm3_buf text = { 0 };
     mm3_tokenizer *t = NULL;
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     mm3_status st;
     expand(&text, data, n);
     fuzz_forget_error();
     st = mm3__tokenizer_parse(&t, text.data, text.n, file);
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (st != MM3_OK) {
         fuzz_error(st, file);
         FUZZ_CHECK((st == MM3_ERR_FORMAT || st == MM3_ERR_UNSUPPORTED) && !t, "%s", mm3_status_name(st));

