@@ -1083,11 +1083,13 @@ static void test_damaged_caches(void **state)
 {
     world *w = world_open(1);
     char *dir = test_temp_dir(), *path = cache_file(w, dir), *good;
-    static const char *const head[] = { "| cpu ", "threads 1", "policy 1", "a test" }; /* each field that counts */
+    char policy[24];
+    const char *const head[] = { "| cpu ", "threads 1", policy, "a test" }; /* each field that counts */
     mm3_tune_options o = options_of(dir);
     mm3_tuner *t;
     size_t n;
     (void)state;
+    snprintf(policy, sizeof policy, "policy %d", MM3_TUNE_POLICY);
     plant(&slow, &fast, NULL, NULL);
     t = tune(w, &o, issue_linears_m);
     mm3_tuner_save(t);
