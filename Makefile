@@ -1,4 +1,4 @@
-# mm3. Targets for people: all demo test fuzz install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
+# mm3. Targets for people: all demo test test-long fuzz install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
 CC      ?= gcc
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -47,7 +47,7 @@ TEST_WRAPS := malloc calloc realloc aligned_alloc mmap pthread_create \
 REPLAY_BIN := $(FUZZ:%=$(BUILD)/tests/fuzz/test_%)
 FUZZ_BIN   := $(FUZZ:%=$(BUILD)/tests/fuzz/fuzz_%)
 
-.PHONY: all deps demo test check-layers install uninstall dist distcheck clean format lint tests fuzz fuzzers
+.PHONY: all deps demo test test-long check-layers install uninstall dist distcheck clean format lint tests fuzz fuzzers
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
 
 deps:
@@ -97,9 +97,18 @@ demo: deps
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) all
 	@MM3=$(BUILD)/mm3 scripts/demo
 
+# The second build is for the tests that tests/sanitized.list names, and for test-long.
+SANITIZED = BUILD=$(BUILD)/sanitized OPT=-O1 SAN='-fsanitize=address,undefined -fno-sanitize-recover=all'
 test: deps
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
-	@BUILD=$(BUILD) tests/run
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) $(SANITIZED) all $(shell sed -n 's|^tests/.*/test_|$(BUILD)/sanitized/&|p' tests/sanitized.list)
+	@BUILD=$(BUILD) SANITIZED=$(BUILD)/sanitized tests/run
+
+# The rest: an hour at most on two cores.
+test-long: deps
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) $(SANITIZED) all tests
+	@BUILD=$(BUILD) MAKE="$(MAKE)" scripts/test-long
 
 # Made anew each time: it holds the PREFIX.
 .PHONY: $(BUILD)/mm3.pc

@@ -94,7 +94,8 @@ static size_t last_cache_of(int cpu, char *sharers, int n)
         char *unit;
         size_t size;
         if (level <= highest || !read_cache(cpu, index, "size", text, sizeof text)) continue;
-        size = strtoul(text, &unit, 10) << (*unit == 'K' ? 10 : *unit == 'M' ? 20 : 0);
+        size = strtoul(text, &unit, 10);
+        size <<= *unit == 'K' ? 10 : *unit == 'M' ? 20 : 0;
         if (!size || !read_cache(cpu, index, "shared_cpu_list", sharers, n)) continue;
         highest = level;
         bytes = size;

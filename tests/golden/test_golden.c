@@ -236,6 +236,7 @@ static void check_forced(const char *candidate, mm3_numerics numerics)
 {
     bool w8a8 = numerics == MM3_NUMERICS_W8A8;
     double errors[MM3_COUNT(tiny_cases)];
+    int n_run = 0;
     golden g;
     net t;
     golden_open(&g, w8a8 ? "tests/golden/tiny-m3.w8a8.safetensors" : "tests/golden/tiny-m3.safetensors");
@@ -244,18 +245,21 @@ static void check_forced(const char *candidate, mm3_numerics numerics)
     for (int i = 0; i < MM3_COUNT(tiny_cases); i++) {
         int n;
         bool trained = find(&g, tiny_cases[i], "ids", &n) && n <= 768;
-        outcome r = run_case(&t, &g, tiny_cases[i], 4093, !w8a8 ? 1.0 : trained ? 1.0 : 2.0);
         double bound = !w8a8                                     ? 0.1
                        : strcmp(tiny_cases[i], "one_token") == 0 ? 1e-4
                        : strcmp(tiny_cases[i], "genesis") == 0   ? 5e-2
                                                                  : 0.3;
-        errors[i] = r.logits;
+        outcome r;
+        if (!trained && w8a8 && !getenv("MM3_TEST_LONG")) continue; /* a minute more: make test-long */
+        if (i > 0 && t.n_forced == 0) break;                        /* this processor does not have it */
+        r = run_case(&t, &g, tiny_cases[i], 4093, !w8a8 ? 1.0 : trained ? 1.0 : 2.0);
+        errors[n_run++] = r.logits;
         assert_true(r.logits < bound);
         assert_true(fabs(r.nll - r.golden_nll) <= 0.01 + (w8a8 ? 0.02 : 0.01) * r.golden_nll);
         assert_int_equal(r.n_wrong, 0);
     }
-    qsort(errors, MM3_COUNT(tiny_cases), sizeof *errors, by_value);
-    if (!w8a8) assert_true(errors[MM3_COUNT(tiny_cases) / 2] < 1e-2);
+    qsort(errors, (size_t)n_run, sizeof *errors, by_value);
+    if (!w8a8) assert_true(errors[n_run / 2] < 1e-2);
     print_message("# %s ran %ld stages\n", candidate, t.n_forced);
     net_close(&t);
     golden_close(&g);

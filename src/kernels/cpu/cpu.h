@@ -125,7 +125,8 @@ static inline uint8_t mm3__quantize_block(const float *restrict x, uint8_t *rest
         int32_t bits = (int32_t)mm3_f32_bits(x[i]), a = bits & 0x7FFFFFFF;
         float y = mm3_f32_from_bits((uint32_t)a) * up;
         int32_t u = (int32_t)mm3_f32_bits(y), is_tiny = (u - (121 << 23)) >> 31, is_finite = (a - 0x7F800000) >> 31;
-        int32_t normal = ((u + 0x7FFFF + (u >> 20 & 1)) >> 20) - (120 << 3);
+        uint32_t rounded = ((uint32_t)u + 0x7FFFFu + ((uint32_t)u >> 20 & 1u)) >> 20; /* a NaN's may wrap: not used */
+        int32_t normal = (int32_t)rounded - (120 << 3);
         int32_t tiny = (int32_t)mm3_f32_bits(y + 16384.0f) - (141 << 23);
         int32_t c = (tiny & is_tiny) | (normal & ~is_tiny);
         code[i] = (c & is_finite) | (0x7F & ~is_finite) | (bits >> 24 & 0x80);
