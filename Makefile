@@ -1,4 +1,4 @@
-# mm3. Targets for people: all demo test install clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
+# mm3. Targets for people: all demo test tsan install clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
 CC      ?= gcc
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -40,7 +40,7 @@ TEST_LIB_OBJ := $(TEST_LIB:%.c=$(BUILD)/%.o)
 TEST_WRAPS := malloc calloc realloc aligned_alloc mmap pthread_create \
               open fstat read pread write pwrite mkstemp mkostemp ftruncate fchmod flock close rename
 
-.PHONY: all deps demo test check-layers install uninstall clean format lint tests
+.PHONY: all deps demo test tsan check-layers install uninstall clean format lint tests
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
 
 deps:
@@ -81,6 +81,14 @@ demo: deps
 test: deps
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
 	@BUILD=$(BUILD) tests/run
+
+# The thread sanitizer over what threads share. With clang, in a folder of its own.
+TSAN_TESTS := device threads engine replay replay_engine tuning
+tsan: deps
+	@command -v clang >/dev/null || { echo "mm3: make tsan needs clang: apt-get install clang" >&2; exit 1; }
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) BUILD=$(BUILD)/tsan CC=clang OPT=-O2 \
+	    SAN='-fsanitize=thread -fno-omit-frame-pointer' $(TSAN_TESTS:%=$(BUILD)/tsan/tests/unit/test_%)
+	@BUILD=$(BUILD)/tsan tests/run unit/test_
 
 # Made anew each time: it holds the PREFIX.
 .PHONY: $(BUILD)/mm3.pc
