@@ -1,4 +1,4 @@
-# mm3. Targets for people: all demo test test-long fuzz install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
+# mm3. Targets for people: all demo test test-long tsan fuzz install dist clean format lint. CC, CFLAGS, PREFIX, BUILD may be set.
 CC      ?= gcc
 ifeq ($(origin CC),default)
 CC      := gcc
@@ -47,7 +47,7 @@ TEST_WRAPS := malloc calloc realloc aligned_alloc mmap pthread_create \
 REPLAY_BIN := $(FUZZ:%=$(BUILD)/tests/fuzz/test_%)
 FUZZ_BIN   := $(FUZZ:%=$(BUILD)/tests/fuzz/fuzz_%)
 
-.PHONY: all deps demo test test-long check-layers install uninstall dist distcheck clean format lint tests fuzz fuzzers
+.PHONY: all deps demo test test-long tsan check-layers install uninstall dist distcheck clean format lint tests fuzz fuzzers
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
 
 deps:
@@ -109,6 +109,14 @@ test-long: deps
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) all tests
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) $(SANITIZED) all tests
 	@BUILD=$(BUILD) MAKE="$(MAKE)" scripts/test-long
+
+# The thread sanitizer over what threads share. With clang, in a folder of its own.
+TSAN_TESTS := device threads engine replay replay_engine tuning
+tsan: deps
+	@command -v clang >/dev/null || { echo "mm3: make tsan needs clang: apt-get install clang" >&2; exit 1; }
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) BUILD=$(BUILD)/tsan CC=clang OPT=-O2 \
+	    SAN='-fsanitize=thread -fno-omit-frame-pointer' $(TSAN_TESTS:%=$(BUILD)/tsan/tests/unit/test_%)
+	@BUILD=$(BUILD)/tsan tests/run unit/test_
 
 # Made anew each time: it holds the PREFIX.
 .PHONY: $(BUILD)/mm3.pc

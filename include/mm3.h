@@ -51,7 +51,7 @@ MM3_API void mm3_free(void *p);
 
 /* ---- engine ------------------------------------------------------------------------------------------ */
 
-/* One loaded model on one device. Share it between threads. */
+/* One loaded model on one device. Share it between threads: all but closing it may happen at the same time. */
 typedef struct mm3_engine mm3_engine;
 
 typedef enum mm3_numerics {
@@ -101,7 +101,8 @@ typedef struct mm3_options {
  * by renaming another over it, never by writing into it, as long as the engine is open.
  * errors  MM3_ERR_IO, MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the file and the tensor; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options);
-/* NULL-safe; waits for the device; sessions must be closed before. Sets *engine to NULL. */
+/* NULL-safe. Every session must be closed before, and no call on the engine may be under way in another thread: a
+ * generation that is to end early ends when its on_token returns false. Sets *engine to NULL. */
 MM3_API void mm3_engine_close(mm3_engine **engine);
 /* What was loaded, as JSON: model summary, numerics, device, memory, start-up ledger ("startup"), what the tuner did
  * ("tuning": "gate" is why it did nothing, or null), which graph each shape kept ("graphs"), and what was run since
@@ -153,7 +154,8 @@ MM3_API mm3_sampling mm3_engine_sampling(const mm3_engine *engine);
 
 /* ---- session ----------------------------------------------------------------------------------------- */
 
-/* One sequence: its tokens and KV pages. One thread at a time. Keep its engine open. */
+/* One sequence: its tokens and KV pages. One thread at a time, closing included; sessions of one engine do not disturb
+ * each other. Keep its engine open. */
 typedef struct mm3_session mm3_session;
 
 MM3_API MM3_MUST_USE mm3_status mm3_session_open(mm3_session **out, mm3_engine *engine);

@@ -91,9 +91,10 @@ MM3_MUST_USE mm3_status mm3_buf_take(mm3_buf *b, char **out, size_t *n);
  *   what  named in the error: a file's path, "--tools" ... */
 MM3_MUST_USE mm3_status mm3_json_parse(json_t **out, const char *text, size_t n_bytes, const char *what);
 MM3_MUST_USE mm3_status mm3_json_load(json_t **out, const char *path);
-/* Whether jansson was refused memory on this thread since the last call; the first call of a process begins to watch.
- * For who builds a value of many parts: call it before and after. */
-bool mm3_json_lacked_memory(void);
+/* Around the making of a value of many parts by jansson. end: false where memory was refused on this thread in between
+ * (and all that followed): what was made is incomplete. They do not nest. */
+void mm3_json_begin(void);
+bool mm3_json_end(void);
 /* Any JSON value; NULL where it can't be read: *e says why, unless it was for want of memory.
  *   flags  of jansson's decoder */
 json_t *mm3_json_decode(const char *text, size_t n_bytes, size_t flags, json_error_t *e, bool *out_of_memory);

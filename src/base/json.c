@@ -8,16 +8,18 @@
 /* ---- lack of memory ------------------------------------------------------------------------------------------------
  */
 
-/* jansson's own account of it can't be relied on: its reader calls it an invalid token, or loses a letter of a key and
- * succeeds (docs/decisions/0007). So a function of ours stands before its allocator and remembers. */
+/* jansson's own account of it can't be relied on: its reader calls it an invalid token, or loses a byte and succeeds,
+ * or loses one and then stumbles over its own assertion (docs/decisions/0007). So a function of ours stands before its
+ * allocator. It remembers, and after the first failure nothing more is given: that stops a reader before the assertion.
+ */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static json_malloc_t below; /* what the process had before */
-static _Thread_local bool lacked;
+static _Thread_local bool watching, lacked;
 
 static void *remember_failure(size_t n_bytes)
 {
-    void *p = below(n_bytes);
-    lacked |= !p;
+    void *p = watching && lacked ? NULL : below(n_bytes);
+    lacked |= watching && !p;
     return p;
 }
 
@@ -28,12 +30,17 @@ static void stand_before(void)
     json_set_alloc_funcs(remember_failure, give);
 }
 
-bool mm3_json_lacked_memory(void)
+void mm3_json_begin(void)
 {
-    bool was = lacked;
     pthread_once(&once, stand_before);
+    watching = true;
     lacked = false;
-    return was;
+}
+
+bool mm3_json_end(void)
+{
+    watching = false;
+    return !lacked;
 }
 
 /* ---- reading
@@ -43,9 +50,9 @@ bool mm3_json_lacked_memory(void)
 json_t *mm3_json_decode(const char *text, size_t n_bytes, size_t flags, json_error_t *e, bool *out_of_memory)
 {
     json_t *v;
-    (void)mm3_json_lacked_memory();
+    mm3_json_begin();
     v = json_loadb(text ? text : "", n_bytes, flags | JSON_DECODE_ANY, e); /* an empty map: NULL */
-    *out_of_memory = mm3_json_lacked_memory();
+    *out_of_memory = !mm3_json_end();
     if (!*out_of_memory) return v;
     json_decref(v);
     return NULL;

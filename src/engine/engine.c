@@ -253,7 +253,7 @@ static json_t *counters_json(const mm3_engine *e)
 /* A text of many parts is whole or not there. */
 mm3_status mm3__json_whole(char **json, const char *what)
 {
-    if (!mm3_json_lacked_memory() && *json) return MM3_OK;
+    if (mm3_json_end() && *json) return MM3_OK;
     mm3_free(*json);
     *json = NULL;
     return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for %s", what);
@@ -274,7 +274,7 @@ mm3_status mm3_engine_info(mm3_engine *engine, char **json)
         n_sparse += c->layer_is_sparse[i];
     }
     mm3_device_features_text(d->features, features, sizeof features);
-    (void)mm3_json_lacked_memory();
+    mm3_json_begin();
     root = json_pack("{s:s, s:s, s:{s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:i,s:I,s:I,s:i,s:i},"
                      " s:{s:s,s:s,s:i,s:s}, s:{s:i,s:i,s:i,s:s,s:i,s:I,s:I},"
                      " s:{s:f,s:f,s:f,s:f,s:f,s:f,s:i,s:i}}",

@@ -433,7 +433,7 @@ static json_t *times_json(const double *s, int n)
 static mm3_status print_result(const measuring *m, char **result)
 {
     json_t *pairs, *ops, *root;
-    (void)mm3_json_lacked_memory();
+    mm3_json_begin();
     pairs = json_array();
     ops = json_array();
     for (int i = 0; i < m->n_pairs; i++) {

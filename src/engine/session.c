@@ -25,9 +25,6 @@ mm3_status mm3_session_open(mm3_session **out, mm3_engine *engine)
         }
         return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for a session");
     }
-    pthread_mutex_lock(&engine->lock);
-    engine->n_sessions++;
-    pthread_mutex_unlock(&engine->lock);
     *out = s;
     return MM3_OK;
 }
@@ -40,9 +37,6 @@ void mm3_session_close(mm3_session **session)
     if (!s) return;
     e = s->engine;
     (void)mm3__run_job(e, &job); /* giving pages back can't fail */
-    pthread_mutex_lock(&e->lock);
-    e->n_sessions--;
-    pthread_mutex_unlock(&e->lock);
     mm3_free(s->token);
     mm3_free(s->page);
     mm3_free(s->logits);

@@ -67,7 +67,6 @@ struct mm3_engine {
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t wake;  /* a job was queued, or quit was set */
     mm3_job *queue_head, *queue_tail;
-    int n_sessions;
     bool quit;
 };
 
@@ -129,7 +128,7 @@ mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
 /* measure.c: on the scheduler thread, with no job running. As mm3_engine_measure. */
 mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
 
-/* engine.c: the end of a text made by jansson, begun with mm3_json_lacked_memory(): MM3_ERR_NOMEM, and *json NULL,
+/* engine.c: the end of a text made by jansson, begun with mm3_json_begin(): MM3_ERR_NOMEM, and *json NULL,
  * where any part of it is missing. */
 mm3_status mm3__json_whole(char **json, const char *what);
 

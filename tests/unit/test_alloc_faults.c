@@ -451,7 +451,7 @@ done:
 static void test_text(void **state)
 {
     (void)state;
-    play("open a tokenizer", open_tokenizer, "models/tiny-m3", true, 60, true);
+    play("open a tokenizer", open_tokenizer, "models/tiny-m3", true, 300, true);
     EXPECT_OK(mm3_tokenizer_open(&tokenizer, "models/tiny-m3"));
     EXPECT_OK(speak(NULL));
     assert_non_null(strstr(first_texts.data, "12345678901234567890123"));
