@@ -94,7 +94,7 @@ static result run(const mm3_buf *text, const char *tools, const char *thinking, 
     while (at < text->n) {
         size_t n;
         seed = seed * 1664525u + 1013904223u;
-        n = MM3_MIN(cut ? cut : (seed >> 16) % 7, text->n - at);
+        n = MM3_MIN(cut ? cut : (seed >> 16) % (7 + text->n / 64), text->n - at);
         push(p, text->data + at, n, cut && at + n == text->n, &r);
         at += n;
     }
@@ -157,7 +157,7 @@ static void check(const mm3_buf *text, const char *tools, const char *thinking, 
     mm3_parser_close(&p);
     whole = run(text, tools, thinking, text->n);
     n_allocations = alloc_count() - before;
-    bytes = run(text, tools, thinking, text->n <= 512 ? 1 : 5); /* of a long one each byte would cost too much */
+    bytes = run(text, tools, thinking, 1 + text->n / 400); /* of a long text each byte would cost too much */
     random = run(text, tools, thinking, 0);
     check_same(&whole, &bytes, "in equal pieces");
     check_same(&whole, &random, "in random pieces");
