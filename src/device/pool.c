@@ -91,7 +91,7 @@ static void *work(void *user)
     atomic_store(&s->taken, true);
     for (;;) {
         wait_for_change(&p->run, seen);
-        seen++;
+        seen = (int)((unsigned)seen + 1u); /* wraps, as the counter does */
         if (p->quit) return NULL;
         walk(p, i_thread);
     }
