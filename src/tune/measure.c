@@ -11,10 +11,10 @@
 
 enum { MAX_STATES = 16, MAX_REPEAT = 64, N_BATCHES = 3 };
 static const double SHORT_S = 40e-6; /* a measurement lasts at least this long, where nothing must be evicted */
-static const double LONG_S = 1.5e-3;  /* beyond this contracts are left out, if those that stay are cold */
+static const double LONG_S = 1.5e-3; /* beyond this contracts are left out, if those that stay are cold */
 static const double TOO_LONG_S = 50e-3;
 static const double MANY_STATES_S = 0.5e-3; /* in its first state: what takes longer is timed in the middle one alone */
-static const double BATCH_S = 0.5e-3;     /* below this the least of several is taken, where there is one state */
+static const double BATCH_S = 0.5e-3;       /* below this the least of several is taken, where there is one state */
 
 /* What the calls of this file work on. */
 typedef struct streaming {
