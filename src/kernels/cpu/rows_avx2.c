@@ -12,9 +12,9 @@ enum { PANEL = 512, TILE_W = 4, TILE_X = 3 };
 enum { V_TILE, V_AHEAD }; /* weight rows of a tile, or 0; bytes of prefetch ahead, or 0 */
 enum { FP16_SHORT = 8 };  /* decoded codes are 2^8 too small */
 
-#define TACTIC(text, tile, ahead)                                 \
-    {                                                             \
-        .name = text, .v = { tile, ahead }, .row_invariant = true \
+#define TACTIC(text, tile, ahead)                                       \
+    {                                                                   \
+        .name = (text), .v = { (tile), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__avx2_tactics[MM3__AVX2_TACTICS] = {
     TACTIC("fused", 0, 0),
