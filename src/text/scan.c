@@ -166,7 +166,7 @@ mm3_status mm3__scan_cut(mm3_buf *rest, mm3__scan *vocab, mm3__scan *merges, con
     mm3_buf buf = { 0 };
     const char *key;
     size_t n_key, n_items;
-    bool in_model = false;
+    bool in_model = false, failed;
     *vocab = *merges = (mm3__scan){ start, start, start, 0, file };
     while (next_member(&s, &buf, &key, &n_key)) {
         mm3__scan *large = !in_model                      ? NULL
@@ -190,7 +190,8 @@ mm3_status mm3__scan_cut(mm3_buf *rest, mm3__scan *vocab, mm3__scan *merges, con
         if (in_model && mm3__scan_char(&s, '}')) in_model = false;
     }
     mm3_buf_add(rest, copied, (size_t)(s.end - copied));
+    failed = buf.failed || rest->failed; /* a key that could not be read may have been the model's */
     mm3_buf_free(&buf);
-    MM3_CHECK(!rest->failed, MM3_ERR_NOMEM, "%s: out of memory", file);
+    MM3_CHECK(!failed, MM3_ERR_NOMEM, "%s: out of memory", file);
     return MM3_OK;
 }
