@@ -68,8 +68,7 @@ static int play(scene *f, void *user, io_call call, int error, const char *folde
     return n_failed;
 }
 
-/* ---- the checkpoint ------------------------------------------------------------------------------------------------
- */
+/* ---- the checkpoint ---------------------------------------------------------------------------------------------- */
 
 static mm3_status open_model(void *user)
 {
@@ -131,8 +130,7 @@ static void test_no_map(void **state)
     fail_msg("no map was refused");
 }
 
-/* ---- texts and plans ------------------------------------------------------------------------------------------------
- */
+/* ---- texts and plans --------------------------------------------------------------------------------------------- */
 
 static mm3_status read_text(void *user)
 {
@@ -210,9 +208,7 @@ static void test_plan_file(void **state)
     test_temp_dir_remove(&f.folder);
 }
 
-/* ---- tuning
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- tuning ------------------------------------------------------------------------------------------------------ */
 
 static mm3_options with_cache(char *cache)
 {

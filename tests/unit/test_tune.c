@@ -29,8 +29,7 @@
 enum { M = 4, N = 64, K = 64, LAYERS = 5, SLOTS = 4, HEADS = 4, KV_HEADS = 2, D_INDEX = 64 };
 enum { LD = (HEADS + 2 * KV_HEADS) * MM3_HEAD_DIM };
 
-/* ---- a small network's buffers -------------------------------------------------------------------------------------
- */
+/* ---- a small network's buffers ----------------------------------------------------------------------------------- */
 
 typedef struct world {
     mm3_device *device;
@@ -152,8 +151,7 @@ static void issue_ropes(world *w, mm3_recorder *r)
     for (int l = 0; l < LAYERS; l++) assert_int_equal(mm3_issue(r, MM3_OP_QK_NORM_ROPE, &op), MM3_OK);
 }
 
-/* ---- planted candidates -------------------------------------------------------------------------------------------
- */
+/* ---- planted candidates ------------------------------------------------------------------------------------------ */
 
 /* The right result, and nothing of the time it takes is ours. */
 static void compute(const mm3_call *call, mm3_op_id op, int i, int n)
@@ -458,8 +456,7 @@ static int kernels_of(mm3_op_id op, const char *device, const mm3_kernel **out, 
     return mm3_kernels_of(op, device, out, max);
 }
 
-/* ---- helpers --------------------------------------------------------------------------------------------------------
- */
+/* ---- helpers ----------------------------------------------------------------------------------------------------- */
 
 static mm3_tune_options options_of(const char *dir)
 {
@@ -511,8 +508,7 @@ static const mm3_tried *tried(const mm3_decision *d, const char *choice)
 
 static void forget(void) { mm3_plan_memory_clear(); }
 
-/* ---- choosing
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
 
 static void check_unchanged(world *w, const mm3_kernel *a, const mm3_kernel *b, const mm3_kernel *c, issue_fn *issue,
                             const char *key, const char *winner)
@@ -620,8 +616,7 @@ static void test_wrong_never_wins(void **state)
     world_close(&w);
 }
 
-/* ---- reuse
- * ------------------------------------------------------------------------------------------------------------ */
+/* ---- reuse ------------------------------------------------------------------------------------------------------- */
 
 static void test_memory_and_cache(void **state)
 {
@@ -703,8 +698,7 @@ static void test_stale_lines(void **state)
     world_close(&w);
 }
 
-/* ---- pins and chains
- * ----------------------------------------------------------------------------------------------------- */
+/* ---- pins and chains --------------------------------------------------------------------------------------------- */
 
 static void test_pins(void **state)
 {
@@ -772,8 +766,7 @@ static void test_chain_follows_its_parts(void **state)
     world_close(&w);
 }
 
-/* ---- deterministic, budget, progress
- * ----------------------------------------------------------------------------------- */
+/* ---- deterministic, budget, progress ----------------------------------------------------------------------------- */
 
 static void issue_two_sizes(world *w, mm3_recorder *r)
 {
@@ -973,8 +966,7 @@ static void test_eviction(void **state)
     check_eviction(2);
 }
 
-/* ---- processes that die
- * ------------------------------------------------------------------------------------------------ */
+/* ---- processes that die ------------------------------------------------------------------------------------------ */
 
 static int count_files(const char *dir, const char *part)
 {
@@ -1069,8 +1061,7 @@ static void test_hang(void **state)
     check_death(&hangs, true);
 }
 
-/* ---- the cache under trouble
- * -------------------------------------------------------------------------------------------- */
+/* ---- the cache under trouble ------------------------------------------------------------------------------------- */
 
 static char *cache_file(world *w, const char *dir)
 {
@@ -1288,8 +1279,7 @@ static void test_writers(void **state)
     world_close(&w);
 }
 
-/* ---- a plan that must hold
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- a plan that must hold --------------------------------------------------------------------------------------- */
 
 static void test_strict(void **state)
 {
@@ -1341,8 +1331,7 @@ static void test_strict(void **state)
     world_close(&w);
 }
 
-/* ---- the joint check
- * -------------------------------------------------------------------------------------------------------- */
+/* ---- the joint check --------------------------------------------------------------------------------------------- */
 
 static mm3_status first_of_list(void *user, mm3_op_id op, const void *contract, mm3_choice *choice)
 {
@@ -1432,9 +1421,7 @@ static void test_joint(void **state)
     world_close(&w);
 }
 
-/* ---- memory
- * --------------------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Whichever allocation fails: no crash, a decision or an honest error, and the buffers as before. */
 static void test_out_of_memory(void **state)
