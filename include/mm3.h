@@ -19,16 +19,20 @@
 extern "C" {
 #endif
 
+/* Of this header; mm3_version() is the library's. */
 #define MM3_VERSION "0.1.0"
 
 #if defined(__GNUC__)
+/* The shared library exports it. */
 #define MM3_API __attribute__((visibility("default")))
+/* Compilers warn where its result is dropped. */
 #define MM3_MUST_USE __attribute__((warn_unused_result))
 #else
 #define MM3_API
 #define MM3_MUST_USE
 #endif
 
+/* What came of a call. The text of mm3_last_error() says more; callers branch on this. */
 typedef enum mm3_status {
     MM3_OK = 0,
     MM3_ERR_ARG,         /* the caller's argument: out of range, contradictory, too long */
@@ -54,6 +58,7 @@ MM3_API void mm3_free(void *p);
 /* One loaded model on one device. Share it between threads: all but closing it may happen at the same time. */
 typedef struct mm3_engine mm3_engine;
 
+/* How rows meet MXFP8 weights (docs/numerics.md). */
 typedef enum mm3_numerics {
     MM3_NUMERICS_W8A8 = 0, /* rows are quantized to MXFP8 before every MXFP8 linear (the checkpoint's meaning) */
     MM3_NUMERICS_W8A16     /* rows stay FP32 */
@@ -64,6 +69,7 @@ typedef enum mm3_numerics {
  * is kept. */
 typedef bool mm3_on_tune(void *user, int i_stage, int n_stages, const char *key, const char *best);
 
+/* How an engine is opened. Start from MM3_OPTIONS_INIT; what it points to is borrowed until mm3_engine_open returns. */
 typedef struct mm3_options {
     const char *model_dir; /* folder with config.json and the shards; required, unless `synthetic` is given */
     mm3_numerics numerics; /* default W8A8 */
@@ -91,25 +97,33 @@ typedef struct mm3_options {
     const char *synthetic;
 } mm3_options;
 
+/* The defaults that the fields name. */
 #define MM3_OPTIONS_INIT                                                                                               \
     {                                                                                                                  \
         NULL, MM3_NUMERICS_W8A8, 0, 1, 0, 0, 0.0, NULL, NULL, 0, NULL, NULL, NULL, NULL, NULL, 0.0, false, NULL, NULL, \
             NULL                                                                                                       \
     }
 
-/* Map the checkpoint, check every tensor against config.json, make the buffers. The shards stay mapped: replace a file
- * by renaming another over it, never by writing into it, as long as the engine is open.
- * errors  MM3_ERR_IO, MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the file and the tensor; MM3_ERR_NOMEM */
+/* Map the checkpoint, check every tensor against config.json, make the buffers, tune what is not known yet and record
+ * the decode steps. The shards stay mapped: replace a file by renaming another over it, never by writing into it, as
+ * long as the engine is open.
+ *   out  set in any case: NULL after an error
+ * errors  MM3_ERR_ARG an option; MM3_ERR_IO, MM3_ERR_FORMAT, MM3_ERR_UNSUPPORTED name the file and the tensor (or, of
+ *         a plan, the stage); MM3_ERR_NOMEM; MM3_ERR_CANCELLED on_tune returned false; MM3_ERR_DEVICE NaN in the
+ *         first logits */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_open(mm3_engine **out, const mm3_options *options);
 /* NULL-safe. Every session must be closed before, and no call on the engine may be under way in another thread: a
  * generation that is to end early ends when its on_token returns false. Sets *engine to NULL. */
 MM3_API void mm3_engine_close(mm3_engine **engine);
 /* What was loaded, as JSON: model summary, numerics, device, memory, start-up ledger ("startup"), what the tuner did
  * ("tuning": "gate" is why it did nothing, or null), which graph each shape kept ("graphs"), and what was run since
- * ("counters"). */
+ * ("counters").
+ *   json  for mm3_free()
+ * errors  MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_info(mm3_engine *engine, char **json);
-/* The decisions as text, one a line, with what else was tried under each
- * (docs/tuning.md). "" where nothing is tuned. */
+/* The decisions as text, one a line, with what else was tried under each (docs/tuning.md). "" where nothing is tuned.
+ *   text  for mm3_free()
+ * errors  MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_plan(mm3_engine *engine, char **text);
 /* For benches: how long one recorded decode step takes, and what it consists of. Runs on the engine's thread once no
  * sequence is being evaluated, on free KV pages; allocates before it times, and tunes nothing.
@@ -125,14 +139,18 @@ MM3_API MM3_MUST_USE mm3_status mm3_engine_plan(mm3_engine *engine, char **text)
  *             stops after every one: the sums over the stages are a little more than a step}
  * errors  MM3_ERR_ARG a bad spec, no graph of so many rows; MM3_ERR_NOMEM, also where KV pages are too few */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_measure(mm3_engine *engine, const char *spec, char **result);
-/* Sizes that callers need: rows of logits, and the longest sequence. */
+/* Logits that a position has: the ids are 0 .. vocab_size - 1. */
 MM3_API int mm3_engine_vocab_size(const mm3_engine *engine);
+/* Tokens that a session may hold. */
 MM3_API int mm3_engine_context(const mm3_engine *engine);
-/* Ids of config.json and generation_config.json (joined) that end a message. Borrowed; *n may be 0. */
+/* Ids of config.json and generation_config.json (joined) that end a message: *n of them, which may be 0. Borrowed from
+ * the engine. */
 MM3_API const int32_t *mm3_engine_stop_ids(const mm3_engine *engine, int *n);
 
 /* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
+/* How the next token is drawn: penalties, then temperature, then top_k, top_p and min_p in this order
+ * (docs/decisions/0002). Start from MM3_SAMPLING_GREEDY or mm3_engine_sampling(). */
 typedef struct mm3_sampling {
     float temperature;        /* 0: greedy */
     int top_k;                /* 0: all */
@@ -144,6 +162,7 @@ typedef struct mm3_sampling {
     uint64_t seed;            /* same seed, same position, same logits: same token */
 } mm3_sampling;
 
+/* The likeliest token, no penalties. */
 #define MM3_SAMPLING_GREEDY                      \
     {                                            \
         0.0f, 0, 1.0f, 0.0f, 1.0f, 0.0f, 0.0f, 0 \
@@ -158,6 +177,9 @@ MM3_API mm3_sampling mm3_engine_sampling(const mm3_engine *engine);
  * each other. Keep its engine open. */
 typedef struct mm3_session mm3_session;
 
+/* An empty sequence. It takes KV pages as it grows.
+ *   out  NULL after an error
+ * errors  MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_session_open(mm3_session **out, mm3_engine *engine);
 /* NULL-safe; gives the KV pages back. Sets *session to NULL. */
 MM3_API void mm3_session_close(mm3_session **session);
@@ -179,6 +201,8 @@ typedef bool mm3_on_token(void *user, int32_t token, float logprob);
 /* Generate up to max_new tokens after what the sequence holds, appending them to it. Stops after one of the
  * stop ids (which is passed to on_token and appended). Sessions of one engine that generate at the same time,
  * from several threads, are decoded together.
+ *   stop_ids  [n_stop], or NULL with n_stop 0
+ *   on_token  may be NULL; user is handed to it
  *   n_new    tokens generated (may be NULL)
  *   stopped  whether a stop id ended it (may be NULL)
  * errors  MM3_ERR_ARG empty sequence, bad sampling value; MM3_ERR_NOMEM no free KV pages; MM3_ERR_DEVICE NaN
@@ -202,9 +226,12 @@ MM3_API void mm3_session_times(const mm3_session *session, double *prefill_s, do
 /* tokenizer.json: byte-level BPE. Read-only after open; share it between threads. */
 typedef struct mm3_tokenizer mm3_tokenizer;
 
-/* errors  MM3_ERR_IO; MM3_ERR_FORMAT a damaged file; MM3_ERR_UNSUPPORTED a component that is not followed exactly;
+/* Read tokenizer.json of a model's folder.
+ *   out  NULL after an error
+ * errors  MM3_ERR_IO; MM3_ERR_FORMAT a damaged file; MM3_ERR_UNSUPPORTED a component that is not followed exactly;
  *         each names the file and the entry; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_tokenizer_open(mm3_tokenizer **out, const char *model_dir);
+/* NULL-safe; no call on it and no decoder of it may be left. Sets *tokenizer to NULL. */
 MM3_API void mm3_tokenizer_close(mm3_tokenizer **tokenizer);
 /* One more than the largest id; ids of the model's vocabulary beyond it have no text. */
 MM3_API int mm3_tokenizer_size(const mm3_tokenizer *tokenizer);
@@ -225,12 +252,17 @@ MM3_API MM3_MUST_USE mm3_status mm3_tokenizer_decode(const mm3_tokenizer *tokeni
  * as U+FFFD as soon as that is certain (one for each longest beginning of a sequence), and so does NUL. Keep the
  * tokenizer open. */
 typedef struct mm3_decoder mm3_decoder;
+/*   special  as in mm3_tokenizer_decode
+ *   out      NULL after an error
+ * errors  MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_decoder_open(mm3_decoder **out, const mm3_tokenizer *tokenizer, bool special);
+/* NULL-safe. Sets *decoder to NULL. */
 MM3_API void mm3_decoder_close(mm3_decoder **decoder);
 /* Text that became complete with `id`; borrowed, NUL-terminated, valid until the next call. May be empty.
  * errors  MM3_ERR_ARG an id that has no text, MM3_ERR_NOMEM; the decoder is as before */
 MM3_API MM3_MUST_USE mm3_status mm3_decoder_push(mm3_decoder *decoder, int32_t id, const char **text);
-/* What is left; the decoder is then as new. */
+/* What is left, as mm3_decoder_push gives it; the decoder is then as new.
+ * errors  MM3_ERR_NOMEM; the decoder is as before */
 MM3_API MM3_MUST_USE mm3_status mm3_decoder_flush(mm3_decoder *decoder, const char **text);
 
 /* Render messages in M3's chat form and encode them; text of messages can never become control tokens.
@@ -238,15 +270,21 @@ MM3_API MM3_MUST_USE mm3_status mm3_decoder_flush(mm3_decoder *decoder, const ch
  *   tools     JSON array of {"type": "function", "function": {...}} as in OpenAI's API, or NULL
  *   thinking  "enabled", "disabled", "adaptive", or NULL (adaptive)
  *   generate  whether to open the assistant's turn at the end
- * errors  MM3_ERR_ARG says which message or tool is wrong and why */
+ *   ids, n_ids  an array for mm3_free()
+ * errors  MM3_ERR_ARG says which message or tool is wrong and why; MM3_ERR_UNSUPPORTED the tokenizer lacks a marker of
+ *         the form; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_chat_encode(const mm3_tokenizer *tokenizer, const char *messages, const char *tools,
                                                 const char *thinking, bool generate, int32_t **ids, int *n_ids);
 
 /* Splits what the model writes into reasoning, content and tool calls, whole or in pieces of any size. */
 typedef struct mm3_parser mm3_parser;
-/*   tools     as in mm3_chat_encode: argument types come from their schemas; NULL: all arguments are strings
- *   thinking  the mode the prompt was made with: "enabled" starts inside the reasoning */
+/* A parser for one answer.
+ *   tools     as in mm3_chat_encode: argument types come from their schemas; NULL: all arguments are strings
+ *   thinking  the mode the prompt was made with: "enabled" starts inside the reasoning
+ *   out       NULL after an error
+ * errors  MM3_ERR_ARG says which tool is wrong and why, or names the modes; MM3_ERR_NOMEM */
 MM3_API MM3_MUST_USE mm3_status mm3_parser_open(mm3_parser **out, const char *tools, const char *thinking);
+/* NULL-safe. Sets *parser to NULL. */
 MM3_API void mm3_parser_close(mm3_parser **parser);
 /* Feed text; `finish` says that it was the last piece. *delta becomes a JSON object with only what is new:
  * {"reasoning_content": "...", "content": "...", "tool_calls": [{"index", "id", "type", "function":

@@ -10,7 +10,9 @@
 
 /* ---- status (status.c) ------------------------------------------------------------------------------------------- */
 
+/* The place of an error, two arguments of mm3_fail. */
 #define MM3_HERE __FILE__, __LINE__
+/* On a declaration: argument fmt_at is a printf format for those from args_at on. */
 #define MM3_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
 
 /* Record the error text of this thread and return `status`. One line, 'what went wrong: what to do'. */
@@ -29,10 +31,12 @@ typedef struct mm3_error {
 void mm3_error_take(mm3_error *e, mm3_status status); /* copy this thread's last error */
 mm3_status mm3_error_raise(const mm3_error *e);       /* make it this thread's last error */
 
+/* Return `status` with a text unless the condition holds. */
 #define MM3_CHECK(condition, status, ...)                                   \
     do {                                                                    \
         if (!(condition)) return mm3_fail((status), MM3_HERE, __VA_ARGS__); \
     } while (0)
+/* Return what a call failed with. */
 #define MM3_TRY(call)                                  \
     do {                                               \
         mm3_status try_status_ = (call);               \
@@ -137,7 +141,9 @@ void mm3_share(int n, int i, int n_workers, int *begin, int *end);
 bool mm3_parse_int(const char *s, int64_t low, int64_t high, int64_t *out);
 bool mm3_parse_double(const char *s, double low, double high, double *out);
 
+/* Elements of an array (not of a pointer). */
 #define MM3_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+/* The smaller and the larger; both evaluate the one they give twice. */
 #define MM3_MIN(a, b) ((a) < (b) ? (a) : (b))
 #define MM3_MAX(a, b) ((a) > (b) ? (a) : (b))
 

@@ -35,6 +35,7 @@ double mm3_peak_flops(mm3_device *device, const char **by);
 
 /* ---- kernels side by side (kernels.c) ---------------------------------------------------------------------------- */
 
+/* What to time: one operation, in one shape but for m. */
 typedef struct mm3_bench {
     mm3_op_id op;
     mm3_shape shape; /* m is replaced by each of m[] */
@@ -60,6 +61,7 @@ typedef struct mm3_bench_row {
     int n_rounds;
 } mm3_bench_row;
 
+/* What was measured; free with mm3_bench_result_free. */
 typedef struct mm3_bench_result {
     mm3_bench_row *row; /* owned */
     int n_rows;
@@ -118,6 +120,7 @@ typedef struct mm3_bench_step {
     int n_stages;
 } mm3_bench_step;
 
+/* Steps of several sizes; free with mm3_bench_decode_free. */
 typedef struct mm3_bench_decode {
     mm3_bench_step *step; /* owned */
     int n_steps;

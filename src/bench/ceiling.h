@@ -4,6 +4,7 @@
 
 #include "bench/bench.h"
 
+/* Sizes of the reading loops, bytes. */
 enum {
     MM3__LINE = 64,
     MM3__AHEAD = 4096, /* bytes of prefetch ahead of the loads: far enough for a memory latency at full speed */

@@ -12,6 +12,7 @@
 /* Exit statuses, and CLI_GO: nothing to exit for yet. */
 enum { CLI_GO = -1, CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_INTERRUPTED = 130 };
 
+/* A sub-command: a line of main.c's table. */
 typedef struct cli_command {
     const char *name;
     int (*run)(int argc, char **argv);
@@ -24,6 +25,7 @@ const cli_command *cli_command_at(int i);
 
 /* ---- options (options.c) ----------------------------------------------------------------------------------------- */
 
+/* What an option's value is, and the C type that `to` points to. */
 typedef enum cli_kind {
     CLI_FLAG,   /* bool */
     CLI_INT,    /* int */
@@ -127,6 +129,7 @@ bool cli_interrupted(void);
 
 /* ---- tuning (progress.c) ----------------------------------------------------------------------------------------- */
 
+/* Before an engine is opened; budget_s 0: the default of 60. Draws only on a terminal. */
 void cli_progress_begin(cli_progress *p, double budget_s);
 mm3_on_tune cli_on_tune; /* user: cli_progress * */
 /* Clear the line. Whether Ctrl-C was pressed. */
@@ -162,6 +165,8 @@ bool cli_stream_generate(cli_stream *s, mm3_session *session, const mm3_sampling
 
 /* ---- commands ---------------------------------------------------------------------------------------------------- */
 
+/* One for each line of main.c's table: argv[0] is the command's name.
+ * returns an exit status */
 int cmd_generate(int argc, char **argv);
 int cmd_chat(int argc, char **argv);
 int cmd_score(int argc, char **argv);

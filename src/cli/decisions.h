@@ -19,6 +19,7 @@ void cli_print_decision(const mm3_decision *d, int key_width);
 void cli_explain(const mm3_decision *d, const char *note, const char *pin);
 void cli_print_step(const mm3_step_verdict *v);
 
+/* The same as JSON, new references; NULL when out of memory. */
 json_t *cli_decision_json(const mm3_decision *d);
 json_t *cli_step_json(const mm3_step_verdict *v);
 

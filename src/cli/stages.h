@@ -5,6 +5,7 @@
 
 #include "forward/forward.h"
 
+/* Different reasons that are kept of a candidate. */
 enum { CLI_MAX_REASONS = 4 };
 
 /* One candidate of one operation. */
@@ -16,6 +17,7 @@ typedef struct cli_candidate {
     char stage[CLI_MAX_REASONS][256]; /* the key of a stage that was refused so */
 } cli_candidate;
 
+/* Every candidate of every operation: n[op] of them, in list order. */
 typedef struct cli_survey {
     int n[MM3_N_OPS];
     cli_candidate candidate[MM3_N_OPS][MM3_MAX_CANDIDATES];

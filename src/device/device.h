@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 
+/* A processor and the threads that run on it. One caller at a time. */
 typedef struct mm3_device mm3_device;
 
 /* What the processor reports and the operating system allows. */
@@ -16,6 +17,7 @@ typedef enum mm3_cpu_feature {
     MM3_CPU_AMX_BF16 = 1 << 4     /* tiles, with the kernel's permission to use them */
 } mm3_cpu_feature;
 
+/* What is known of a device; constant while it is open. */
 typedef struct mm3_device_info {
     const char *kind; /* "cpu" */
     char name[96];    /* "Intel(R) Xeon(R) Processor" */
@@ -25,10 +27,13 @@ typedef struct mm3_device_info {
     size_t memory_bytes;     /* physical memory */
 } mm3_device_info;
 
-/*   n_threads  0: one per core this process may use
+/* Start the threads.
+ *   n_threads  0: one per core this process may use
  * errors  MM3_ERR_ARG more than 4 per core (and more than 8), or more than 1024; MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_device_open(mm3_device **out, int n_threads);
+/* NULL-safe; sets *device to NULL. */
 void mm3_device_close(mm3_device **device);
+/* Borrowed from the device. */
 const mm3_device_info *mm3_device_info_of(const mm3_device *device);
 /* "avx2 avx512 avx512_bf16 ..." for people; into text[n]. */
 void mm3_device_features_text(unsigned features, char *text, size_t n);
@@ -51,17 +56,21 @@ void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls);
  * others may share. Returns false, having done nothing, where a program may not do that. */
 bool mm3_cache_drop(const void *p, size_t n_bytes);
 
-/* A recorded step: calls over fixed buffers. Replay makes no allocation, no look-up and no choice. */
+/* A recorded step: calls over fixed buffers. Replay makes no allocation, no look-up and no choice.
+ * errors  MM3_ERR_NOMEM
+ * proof   tests/unit/test_device.c; that nothing is allocated: test_replay_engine.c, test_nothing_but_replays */
 typedef struct mm3_graph mm3_graph;
 MM3_MUST_USE mm3_status mm3_graph_open(mm3_graph **out, mm3_device *device);
 void mm3_graph_close(mm3_graph **graph);
 /* The call is copied; what it points to must outlive the graph.
  * errors  MM3_ERR_NOMEM (graph unchanged) */
 MM3_MUST_USE mm3_status mm3_graph_append(mm3_graph *graph, const mm3_call *call);
+/* Its calls, in order; borrowed until the next append. */
 int mm3_graph_length(const mm3_graph *graph);
 const mm3_call *mm3_graph_call(const mm3_graph *graph, int i);
 /* Point every call's scratch to one area. */
 void mm3_graph_set_scratch(mm3_graph *graph, void *scratch);
+/* Run all calls on the device's threads; returns when they are done. One replay of a device at a time. */
 void mm3_graph_replay(mm3_graph *graph);
 
 #endif

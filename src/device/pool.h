@@ -4,6 +4,7 @@
 
 #include "device/device.h"
 
+/* Threads that wait for lists of calls: they spin for a while, then sleep (docs/decisions/0005). */
 typedef struct mm3__pool mm3__pool;
 /* n_threads - 1 threads; the one that calls mm3__pool_run is the first. */
 MM3_MUST_USE mm3_status mm3__pool_open(mm3__pool **out, int n_threads);

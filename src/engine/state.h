@@ -18,6 +18,7 @@ typedef struct mm3_ledger {
     int stages_tuned, stages_reused;
 } mm3_ledger;
 
+/* A request to the scheduler; below. */
 typedef struct mm3_job mm3_job;
 
 /* One recorded decode step. */
@@ -28,6 +29,7 @@ typedef struct mm3_decode_graph {
     double ratio;           /* time of the winners' step over the natives'; 0: not timed */
 } mm3_decode_graph;
 
+/* mm3.h's engine. What a part of it may touch, and when, is said at its members. */
 struct mm3_engine {
     mm3_numerics numerics;
     mm3_model *model; /* owned, as the following */
@@ -70,6 +72,7 @@ struct mm3_engine {
     bool quit;
 };
 
+/* mm3.h's session. Between calls its thread owns it; while a job of it is under way, the scheduler. */
 struct mm3_session {
     mm3_engine *engine; /* borrowed */
     int32_t *token;     /* owned: [max] */
@@ -82,6 +85,7 @@ struct mm3_session {
     double prefill_s, decode_s;
 };
 
+/* What a job asks for. */
 typedef enum mm3_job_kind {
     MM3_JOB_EVALUATE,
     MM3_JOB_GENERATE,
@@ -121,6 +125,7 @@ struct mm3_job {
 /* tuning.c: design.md section 5, steps 3 to 7. Before the scheduler starts.
  * errors  MM3_ERR_ARG a switch; MM3_ERR_UNSUPPORTED a strict plan lacks a stage; MM3_ERR_NOMEM, MM3_ERR_CANCELLED */
 mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
+/* Close what mm3__tune made; half of it, too. */
 void mm3__tune_free(mm3_engine *engine);
 /* The recorded step that m rows are padded up to; NULL where there is none. */
 mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
@@ -151,7 +156,8 @@ mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
  * where any part of it is missing. */
 mm3_status mm3__json_whole(char **json, const char *what);
 
-/* scheduler.c */
+/* scheduler.c: the engine's thread. Stop waits for its end and is harmless where none was started.
+ * errors  MM3_ERR_NOMEM no thread */
 mm3_status mm3__scheduler_start(mm3_engine *engine);
 void mm3__scheduler_stop(mm3_engine *engine);
 /* Queue a job and wait for its end; its error becomes this thread's. */

@@ -1,5 +1,5 @@
-/* Operands as a real step has them, before there is a request: tokens, places, KV pages, block lists and routing, in the
- * states that what is tuned depends on (docs/tuning.md). */
+/* Operands as a real step has them, before there is a request: tokens, places, KV pages, block lists and routing, in
+ * the states that what is tuned depends on (docs/tuning.md). */
 #include <string.h>
 
 #include "engine/state.h"

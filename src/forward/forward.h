@@ -7,8 +7,10 @@
 #include "kernels/kernels.h"
 #include "model/model.h"
 
+/* The network over one model's weights, with the buffers of its steps. One step at a time. */
 typedef struct mm3_forward mm3_forward;
 
+/* How large steps may be. */
 typedef struct mm3_forward_options {
     mm3_numerics numerics;
     int max_rows;      /* token rows of the largest step */
@@ -49,8 +51,10 @@ typedef struct mm3_step_block {
     int32_t *next; /* [max_logits] sampled token, -1 where there is none */
     float *logprob;
 } mm3_step_block;
+/* Borrowed; the same as long as the network is open. */
 mm3_step_block *mm3_forward_step(mm3_forward *forward);
-/* Make room for penalty counts. */
+/* Make room for penalty counts: zeros, all rows.
+ * errors  MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_forward_need_counts(mm3_forward *forward);
 
 /* What one step computes. */
@@ -62,7 +66,9 @@ typedef struct mm3_step_shape {
 } mm3_step_shape;
 
 /* Issue the operations of one step to a recorder, in order.
- * errors  those of the recorder */
+ * errors  those of the recorder
+ * proof   tests/unit/test_forward.c, against tests/support/ref_net.c; tests/golden, against the reference
+ *         implementation */
 MM3_MUST_USE mm3_status mm3_forward_issue(mm3_forward *forward, mm3_recorder *recorder, const mm3_step_shape *shape);
 /* Issue only the sampling of n rows of the step block's logits (logit_slot and logit_position are read). */
 MM3_MUST_USE mm3_status mm3_forward_issue_sample(mm3_forward *forward, mm3_recorder *recorder, int n);

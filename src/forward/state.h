@@ -9,6 +9,7 @@ typedef struct mm3_mx_rows {
     uint8_t *codes, *scales;
 } mm3_mx_rows;
 
+/* Shapes as [rows, columns] of FP32 unless said otherwise; all of it is reused by every layer. */
 struct mm3_forward {
     const mm3_model *model; /* borrowed */
     mm3_forward_options options;

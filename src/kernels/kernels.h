@@ -14,6 +14,7 @@ typedef struct mm3_tactic {
     bool row_invariant; /* a row's bits depend on that row alone: not on m, its place, or the other rows */
 } mm3_tactic;
 
+/* Of one candidate. */
 enum { MM3_MAX_PHASES = 4 };
 
 /* One candidate. A constant; find them with mm3_kernels_of(). */
@@ -36,10 +37,12 @@ typedef struct mm3_kernel {
 
 /* Candidates of an operation on a device, in list order; returns how many, at most max are stored. */
 int mm3_kernels_of(mm3_op_id op, const char *device, const mm3_kernel **out, int max);
+/* More than any operation has. */
 enum { MM3_MAX_CANDIDATES = 16 };
-/* By name; NULL if there is none. */
+/* By name; NULL if there is none. With name NULL: the first of the list. */
 const mm3_kernel *mm3_kernel_find(mm3_op_id op, const char *device, const char *name);
 const mm3_tactic *mm3_tactic_find(const mm3_kernel *kernel, const char *name);
+/* Whether it is a chain's split form, which runs nothing itself. */
 static inline bool mm3_kernel_is_split(const mm3_kernel *k) { return k->phase[0] == NULL; }
 
 /* What a stage is bound to. */
@@ -50,6 +53,7 @@ typedef struct mm3_choice {
 
 /* ---- pins (pins.c): 'OP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC]', several apart by ';' ------------------------------ */
 
+/* What the user has decided. Read-only once parsed. */
 typedef struct mm3_pins mm3_pins;
 /* errors  MM3_ERR_ARG an unknown op, field, candidate or tactic, with the known ones */
 MM3_MUST_USE mm3_status mm3_pins_parse(mm3_pins **out, const char *text, const char *device);
@@ -64,6 +68,7 @@ typedef struct mm3_recorder mm3_recorder;
 struct mm3_recorder {
     mm3_status (*issue)(mm3_recorder *self, mm3_op_id op, const void *contract);
 };
+/* One operation to the recorder; the contract is read before this returns, its arrays when it runs. */
 static inline mm3_status mm3_issue(mm3_recorder *r, mm3_op_id op, const void *contract)
 {
     return r->issue(r, op, contract);

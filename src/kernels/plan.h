@@ -1,24 +1,29 @@
 /* plan: which candidate each stage runs, as text with one decision a line, and a mm3_choose over it.
  * Knows no clock and no folder: tune/ makes plans, anyone reads them. Include kernels.h, which ends with this.
  *
- *   # mm3 plan 1 | cpu Intel(R) Xeon(R) Processor avx2 | threads 8 | policy 1 | ctx 1k,8k,32k routing uniform | mm3
- * 0.1.0 linear m=8 n=9216 k=6144 w=mx act=w8a8 | avx512/rows4 | 15.02us mad 0.1 | err 2e-07 | src 51b07d20 native
- * | 40.11us mad 0.3 | 2.67x | err 0 | src 9f2c1e7a amx | refused: needs amx_bf16 | src 07aa31c5 step m=8 | winners |
- * 0.91 of native mad 0.01 | of 77ab12cd crashed router m=8 experts=128 top_k=4 | avx512 | src 1c0ffee1
+ *   # mm3 plan 1 | cpu Intel(R) Xeon(R) Processor avx2 | threads 8 | policy 1 | ctx 1k routing uniform | mm3 0.1.0
+ *   linear m=8 n=9216 k=6144 w=mx act=w8a8 | avx512/rows4 | 15.02us mad 0.1 | err 2e-07 | src 51b07d20
+ *     native | 40.11us mad 0.3 | 2.67x | err 0 | src 9f2c1e7a
+ *     amx | refused: needs amx_bf16 | src 07aa31c5
+ *   step m=8 | winners | 0.91 of native mad 0.01 | of 77ab12cd
+ *   crashed router m=8 experts=128 top_k=4 | avx512 | src 1c0ffee1
  *
- * Under a stage stands what else was tried, and what became of it. */
+ * Under a stage stands what else was tried, and what became of it. The format is docs/tuning.md's.
+ * proof  tests/unit/test_plan.c, test_plan_choose.c; tests/fuzz/fuzz_plan.c */
 #ifndef MM3_KERNELS_PLAN_H
 #define MM3_KERNELS_PLAN_H
 
 #include "device/device.h"
 #include "ops/ops.h"
 
-typedef struct mm3_kernel mm3_kernel; /* kernels.h */
+/* kernels.h's. */
+typedef struct mm3_kernel mm3_kernel;
 typedef struct mm3_tactic mm3_tactic;
 typedef struct mm3_choice mm3_choice;
 typedef struct mm3_pins mm3_pins;
 typedef struct mm3_stage mm3_stage;
 
+/* The number in the first line; room for a key and for "CANDIDATE/TACTIC", NUL included. */
 enum { MM3_PLAN_FORMAT = 1, MM3_MAX_KEY_TEXT = 256, MM3_MAX_CHOICE_TEXT = 96 };
 
 /* What all decisions of a plan hold for. */
@@ -29,6 +34,7 @@ typedef struct mm3_plan_head {
     char workload[64]; /* "ctx 1k,8k,32k routing uniform" */
     char version[16];  /* of the mm3 that wrote it; decides nothing */
 } mm3_plan_head;
+/* The head of what is decided on this device. */
 void mm3_plan_head_of_device(mm3_plan_head *head, const mm3_device_info *device, int policy, const char *workload);
 /* NULL where a plan made under `a` holds under `b`, else why not: "it was made for 8 threads, not 2". Into why[n]. */
 const char *mm3_plan_head_differs(const mm3_plan_head *a, const mm3_plan_head *b, char *why, size_t n);
@@ -53,6 +59,7 @@ typedef enum mm3_fate {
     MM3_N_FATES
 } mm3_fate;
 
+/* A candidate that was not chosen. */
 typedef struct mm3_tried {
     char *choice; /* "avx512/rows4"; without a tactic: its first */
     mm3_fate fate;
@@ -64,6 +71,7 @@ typedef struct mm3_tried {
     char source[9]; /* mm3_kernel_source, for a split chain with its parts' */
 } mm3_tried;
 
+/* What one stage is bound to. In a plan the texts are owned by it. */
 typedef struct mm3_decision {
     char *key;
     char *choice;
@@ -88,6 +96,8 @@ typedef struct mm3_step_verdict {
     bool made_here;    /* not part of the text */
 } mm3_step_verdict;
 
+/* Decisions, verdicts and crashes under one head. One thread at a time.
+ * errors  MM3_ERR_NOMEM */
 typedef struct mm3_plan mm3_plan;
 MM3_MUST_USE mm3_status mm3_plan_open(mm3_plan **out, const mm3_plan_head *head);
 void mm3_plan_close(mm3_plan **plan);
@@ -101,31 +111,40 @@ const mm3_decision *mm3_plan_find(const mm3_plan *plan, const char *key);
  * errors  MM3_ERR_NOMEM (plan unchanged) */
 MM3_MUST_USE mm3_status mm3_plan_set(mm3_plan *plan, const mm3_decision *decision);
 
+/* Verdicts, ordered by step and age; of a step the newest 8 are kept. find: the one on these very decisions (`of`:
+ * mm3_binding_hash), NULL if there is none. set copies, and replaces one of the same step and decisions.
+ * errors  MM3_ERR_NOMEM (plan unchanged) */
 const mm3_step_verdict *mm3_plan_find_step(const mm3_plan *plan, const char *step, const char *of);
 int mm3_plan_n_steps(const mm3_plan *plan);
 const mm3_step_verdict *mm3_plan_step_at(const mm3_plan *plan, int i);
 MM3_MUST_USE mm3_status mm3_plan_set_step(mm3_plan *plan, const mm3_step_verdict *verdict);
 
-/* A candidate that took the process with it at its first launch; it counts while its source is the same. */
+/* A candidate that took the process with it at its first launch; it counts while its source is the same.
+ * errors  MM3_ERR_NOMEM (plan unchanged) */
 MM3_MUST_USE mm3_status mm3_plan_set_crashed(mm3_plan *plan, const char *key, const char *choice, const char *source);
 bool mm3_plan_has_crashed(const mm3_plan *plan, mm3_op_id op, const char *candidate, const char *source);
 
 /* Take over what `from` holds; where both decide, from's stands, except that untimed never replaces timed.
  *   kept  between a run and what it keeps (memory, cache): nothing pinned and no untimed verdict passes, what `from`
- * did not make itself only fills gaps, and the copies are nobody's own */
+ *         did not make itself only fills gaps, and the copies are nobody's own
+ * errors  MM3_ERR_NOMEM (some of it was taken over) */
 MM3_MUST_USE mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept);
 
-/* Text, stable: the same decisions give the same text. */
+/* Text, stable: the same decisions give the same text (mm3_free).
+ * errors  MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_plan_print(const mm3_plan *plan, char **text);
 void mm3_plan_print_decision(const mm3_decision *decision, mm3_buf *to);
 /* Eight hex digits of a hash of keys and choices; times, errors and sources do not count. */
 void mm3_plan_hash(const mm3_plan *plan, char hash[9]);
-/* What differs, a line each: '< ' only in a, '> ' only in b, '! ' another choice. "" where nothing does. */
+/* What differs, a line each: '< ' only in a, '> ' only in b, '! ' another choice. "" where nothing does.
+ *   text  for mm3_free()
+ * errors  MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_plan_diff(const mm3_plan *a, const mm3_plan *b, char **text);
 
 /* Read a plan (plan_parse.c). A bad line is left out, with one warning for all of them appended to `warnings`.
  *   what    names the text in messages
- * errors  MM3_ERR_FORMAT the first line is no head of this format */
+ *   out     NULL after an error
+ * errors  MM3_ERR_FORMAT the first line is no head of this format; MM3_ERR_NOMEM; load: MM3_ERR_IO */
 MM3_MUST_USE mm3_status mm3_plan_parse(mm3_plan **out, const char *text, size_t n_bytes, const char *what,
                                        mm3_buf *warnings);
 MM3_MUST_USE mm3_status mm3_plan_load(mm3_plan **out, const char *path, mm3_buf *warnings);

@@ -4,12 +4,14 @@
 
 #include "kernels/kernels.h"
 
+/* A "crashed" line; its texts are owned. */
 typedef struct mm3__crash {
     char *key, *choice;
     mm3_op_id op; /* of the key */
     char source[9];
 } mm3__crash;
 
+/* plan.h's plan. */
 struct mm3_plan {
     mm3_plan_head head;
     mm3_decision *decision; /* owned, and their texts; ordered by operation, then key */

@@ -30,6 +30,7 @@ MM3_MUST_USE mm3_status mm3_config_parse(mm3_config *out, mm3_arena *arena, cons
 
 /* ---- safetensors (safetensors.c, shards.c) ----------------------------------------------------------------------- */
 
+/* Element types of safetensors files. */
 typedef enum mm3_st_dtype {
     MM3_ST_BOOL,
     MM3_ST_U8,
@@ -77,7 +78,9 @@ const mm3_tensor *mm3_shards_at(const mm3_shards *shards, int i);
 int mm3_shards_count_unlisted(const mm3_shards *shards);
 const mm3_tensor *mm3_shards_find_unlisted(const mm3_shards *shards, const char *name);
 /* Check one file's header and list its tensors (also used to read golden files). `tensors` lives in the arena, views
- * into `data`. */
+ * into `data`.
+ * errors  MM3_ERR_FORMAT names the file and the tensor; MM3_ERR_NOMEM
+ * source  the safetensors format (README of its repository); proof  tests/unit/test_safetensors.c */
 MM3_MUST_USE mm3_status mm3_safetensors_parse(mm3_tensor **tensors, int *n, mm3_arena *arena, const unsigned char *data,
                                               size_t n_bytes, const char *path);
 
@@ -99,6 +102,7 @@ typedef struct mm3_layer {
     const mm3_weight *expert_down;    /* [n_experts]: w2 */
 } mm3_layer;
 
+/* An opened checkpoint; read-only. */
 typedef struct mm3_model {
     mm3_config config;
     mm3_layer *layer;         /* [n_layers] */
@@ -121,6 +125,7 @@ typedef struct mm3_model {
  * the index.
  * errors  as mm3_config_parse and mm3_shards_open; MM3_ERR_FORMAT a tensor missing or of the wrong shape or dtype */
 MM3_MUST_USE mm3_status mm3_model_open(mm3_model **out, const char *dir);
+/* NULL-safe; sets *model to NULL. */
 void mm3_model_close(mm3_model **model);
 
 /* ---- a model of random numbers, for benchmarks (synthetic.c) ----------------------------------------------------- */

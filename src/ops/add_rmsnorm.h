@@ -12,8 +12,8 @@
  *   y       [m, k]
  *   rounds  x after the addition; y once, a NaN to the positive one. 1 + w is in FP32.
  *   source  m3 checkpoint: use_gemma_norm, rms_norm_eps
- * Rows are independent; padded rows too.
- */
+ *   proof   tests/kernels/test_elementwise.c, add_rmsnorm, gemma_weight
+ * Rows are independent; padded rows too. */
 typedef struct mm3_add_rmsnorm {
     int m, k;
     float eps;

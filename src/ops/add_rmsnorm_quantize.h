@@ -6,7 +6,7 @@
 
 /* As add_rmsnorm, then codes and scales of y as quantize. y is an output too (the router reads it).
  *   rounds  as the parts: y to FP32, then to MXFP8
- */
+ *   proof   tests/kernels/test_quantize.c, norm_chain */
 typedef struct mm3_add_rmsnorm_quantize {
     int m, k;
     float eps;

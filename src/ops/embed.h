@@ -11,7 +11,7 @@
  *   table   [table.n, k]  BF16 or F32
  *   out     [m, k]
  *   rounds  nothing: BF16 is exact in FP32
- */
+ *   proof   tests/kernels/test_elementwise.c, embed */
 typedef struct mm3_embed {
     int m, k;
     const int32_t *token, *slot;

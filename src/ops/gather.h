@@ -7,7 +7,7 @@
 /* out[i] = x[row[i]]; zeros where row[i] is -1
  *
  *   x    [n_rows, k];  row  [m];  out  [m, k]
- */
+ *   proof   tests/kernels/test_elementwise.c, gather */
 typedef struct mm3_gather {
     int m, k, n_rows;
     const float *x;

@@ -13,7 +13,7 @@
  *   selected  [m, n_groups, top_k]    block ids ascending, unused places -1 at the end; a padded row: all -1
  *   rounds    scores in FP32. Equal scores: the lower block id. A NaN score ranks below every number.
  *   trap      per group, also in prefill; the raw dot product, negative scores included
- */
+ *   proof     tests/kernels/test_index_select.c */
 typedef struct mm3_index_select {
     int m, n_groups, top_k, block;
     const float *iq;

@@ -4,6 +4,7 @@
 
 #include "ops/types.h"
 
+/* q, k, v, index q, index k. */
 enum { MM3_MAX_SEGMENTS = 5 };
 
 /* out[i, j] = sum over c of x[i, c] * W[j, c], W the segments' rows one below the other
@@ -17,7 +18,8 @@ enum { MM3_MAX_SEGMENTS = 5 };
  *   rounds   W8A8: products exact, FP32 accumulation. W8A16: FP32 products and accumulation; a candidate that
  *            rounds x to BF16 says operand=bf16. Any order of summation. A value whose magnitude in exact arithmetic
  *            is below 2^-126 may come out as anything up to that.
- *   trap     weight scale byte 0 is 2^-127, not zero; 255 makes its 32 weights NaN, so every out[i, j] of that row */
+ *   trap     weight scale byte 0 is 2^-127, not zero; 255 makes its 32 weights NaN, so every out[i, j] of that row
+ *   proof    tests/kernels/test_linear.c; bounds: src/tune/tolerance.c */
 typedef struct mm3_linear {
     int m, n, k;
     mm3_act act;

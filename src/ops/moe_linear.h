@@ -4,6 +4,7 @@
 
 #include "ops/types.h"
 
+/* gate, up. */
 enum { MM3_MAX_EXPERT_SEGMENTS = 2 };
 
 /* For each pair p of expert e: out[p] = W_e @ x[row], row = p / top_k (by_pair false) or p (by_pair true)
@@ -16,7 +17,7 @@ enum { MM3_MAX_EXPERT_SEGMENTS = 2 };
  *   out      [m * top_k, n]; rows of pairs that are in no list stay as they were
  *   cost     reads the weights of every *hit* expert once
  *   rounds   as linear
- */
+ *   proof    tests/kernels/test_linear.c, moe; bounds: src/tune/tolerance.c */
 typedef struct mm3_moe_linear {
     int m, top_k, n, k, n_expert, n_segments;
     bool by_pair;

@@ -12,7 +12,7 @@
  *   out     [m, k]
  *   rounds  FP32, choices in order
  *   source  m3 checkpoint: routed_scaling_factor
- */
+ *   proof   tests/kernels/test_router.c, test_sum_reference */
 typedef struct mm3_moe_sum {
     int m, top_k, k;
     float scale;

@@ -5,13 +5,16 @@
  * Common terms: m token rows; a row with slot -1 is padding. Arrays are row-major, outermost index first, and
  * contiguous unless a field says otherwise. Activations are FP32; MXFP8 rows are codes [m, k] and scale bytes
  * [m, k/32]. All pointers are borrowed.
- */
+ *
+ * Contracts say under `rounds` what is rounded; how far candidates may differ from the reference by that is derived in
+ * src/tune/tolerance.c. Beside the tests that a contract names as its proof, 'mm3 check' runs every candidate on it. */
 #ifndef MM3_OPS_H
 #define MM3_OPS_H
 
 #include "base/base.h"
 #include "ops/types.h"
 
+/* MM3_OP_EMBED and so on, in the order of ops.list.h. */
 typedef enum mm3_op_id {
 #define OP(name, NAME) MM3_OP_##NAME,
 #include "ops/ops.list.h"
@@ -32,6 +35,7 @@ typedef struct mm3_key {
         int64_t number;
     } field[MM3_MAX_KEY_FIELDS];
 } mm3_key;
+/* Append a field; its texts are borrowed. */
 void mm3_key_number(mm3_key *key, const char *name, int64_t value);
 void mm3_key_word(mm3_key *key, const char *name, const char *value);
 /* "linear m=8 n=9216 k=6144 w=mx act=w8a8" into text[n]; returns the length as snprintf does. */
@@ -60,9 +64,11 @@ typedef struct mm3_part {
     } u;
 } mm3_part;
 
+/* An operation's descriptor. Contracts come as void *, of the operation's own struct. */
 typedef struct mm3_op_info {
     const char *name;
     size_t n_bytes; /* of the contract struct, at most MM3_MAX_OP_BYTES */
+    /* Append the fields of the stage key; key->op is set. */
     void (*key)(const void *op, mm3_key *key);
     /* Arrays in a fixed order, but for weights that are too many (moe_linear's experts). */
     int (*operands)(void *op, mm3_operand *out);
@@ -80,6 +86,7 @@ typedef struct mm3_op_info {
     int (*split)(const void *op, mm3_part *parts);
 } mm3_op_info;
 
+/* Never NULL. */
 const mm3_op_info *mm3_op_info_of(mm3_op_id op);
 /* The operation of that name, or -1. */
 int mm3_op_find(const char *name);

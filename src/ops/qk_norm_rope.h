@@ -18,7 +18,7 @@
  *   kv       written; n_kv and d_index are its fields
  *   rounds   FP32 throughout; K, V and ik once more where kv.type is BF16
  *   source   m3 checkpoint: use_qk_norm, qk_norm_type per_head, rotary_dim 64
- */
+ *   proof    tests/kernels/test_qk_norm_rope.c */
 typedef struct mm3_qk_norm_rope {
     int m, ld;
     int n_q, n_iq;

@@ -10,8 +10,8 @@
  *   codes   [m, k]     E4M3
  *   scales  [m, k/32]  E8M0, row-major
  *   rounds  each element once; the scale is the smallest power of two that holds the block's finite maximum
- *   proof   every candidate equals the reference bit for bit, NaN and infinity included
- */
+ *   proof   tests/kernels/test_quantize.c: every candidate equals the reference bit for bit, NaN and infinity
+ *           included */
 typedef struct mm3_quantize {
     int m, k;
     const float *x;

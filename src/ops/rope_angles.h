@@ -12,7 +12,7 @@
  *   cos, sin  [m, 32]
  *   rounds    the angle to FP32 (part of the model), then the result
  *   trap      at position 10^6 an angle in another precision is another angle
- */
+ *   proof     tests/kernels/test_elementwise.c, rope_angles; trap: test_check_faults.c, angle_in_double */
 typedef struct mm3_rope_angles {
     int m;
     const int32_t *position, *slot;

@@ -15,7 +15,7 @@
  *   begin   [n_expert + 1] pairs of expert e are pair[begin[e] .. begin[e + 1])
  *   rounds  FP32; ties go to the lower expert id; a NaN sum ranks below every number; no epsilon
  *   source  m3 checkpoint: scoring_func sigmoid, use_routing_bias
- */
+ *   proof   tests/kernels/test_router.c */
 typedef struct mm3_router {
     int m, n_expert, top_k;
     const float *logits, *bias;

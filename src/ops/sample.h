@@ -33,7 +33,7 @@ enum { MM3_COUNT_IN_PROMPT = 1 << 30 };
  *   token     [m]
  *   logprob   [m]           log softmax of the raw logits (ids below n_token) at the chosen token; NaN with token -1
  *   rounds    FP32; reference in double
- */
+ *   proof     tests/kernels/test_sample.c */
 typedef struct mm3_sample {
     int m, n_vocab, n_token;
     const float *logits;

@@ -11,7 +11,7 @@
  *   rounds   FP32; NaN in gives NaN out, the positive one (its sign would show in codes made of it)
  *   trap     the gate has no lower clamp
  *   source   m3 checkpoint: swiglu_alpha, swiglu_limit, swiglu_beta
- */
+ *   proof    tests/kernels/test_elementwise.c, swiglu, swiglu_clamps */
 typedef struct mm3_swiglu {
     int m, n;
     float alpha, limit, beta;

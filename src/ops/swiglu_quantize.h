@@ -9,7 +9,7 @@
  *   y       [m, n]  room for the split form; undefined afterwards (a fused candidate need not write it)
  *   codes, scales  [m, n], [m, n/32]
  *   rounds  y to FP32, then to MXFP8, in every candidate
- */
+ *   proof   tests/kernels/test_quantize.c, swiglu_chain */
 typedef struct mm3_swiglu_quantize {
     int m, n;
     float alpha, limit, beta;

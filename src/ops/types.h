@@ -5,6 +5,7 @@
 
 #include "mx/mx.h"
 
+/* Element types of arrays; MX: E4M3 codes with a scale byte per 32. */
 typedef enum mm3_dtype { MM3_F32, MM3_BF16, MM3_MX, MM3_I32, MM3_U8 } mm3_dtype;
 const char *mm3_dtype_name(mm3_dtype t); /* "f32", "bf16", "mx", "i32", "u8" */
 
@@ -19,6 +20,7 @@ typedef struct mm3_weight {
     mm3_dtype type; /* MM3_MX, MM3_BF16 or MM3_F32 */
 } mm3_weight;
 
+/* Channels of a head, those of them that are rotated, tokens of a KV page. source: m3 checkpoint (config.c checks) */
 enum { MM3_HEAD_DIM = 128, MM3_ROTARY_DIM = 64, MM3_PAGE_TOKENS = 128 };
 
 /* The KV pages of one layer, as kernels see them. A page holds 128 tokens of all layers; token t of a sequence is

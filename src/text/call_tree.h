@@ -10,8 +10,10 @@
 
 #include "text/chat.h"
 
+/* Tags within tags, the invoke included; deeper ones are no call. */
 enum { MM3__MAX_CALL_DEPTH = 64 };
 
+/* A tag and what is inside. Places are bytes of the block. */
 typedef struct mm3__element {
     size_t name;           /* in names */
     size_t begin, end;     /* of what is inside, in the block */
@@ -23,6 +25,7 @@ typedef struct mm3__element {
     bool closed;           /* by its own closer */
 } mm3__element;
 
+/* Made by mm3__tree_read; free it in any case. */
 typedef struct mm3__tree {
     const char *s;          /* the block, borrowed */
     size_t n;               /* without what breaks off within a marker at its end */

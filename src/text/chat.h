@@ -33,6 +33,7 @@ MM3_MUST_USE mm3_status mm3__chat_render(mm3__rendered *out, const char *message
                                          const char *thinking, bool generate);
 void mm3__rendered_free(mm3__rendered *r);
 
+/* How much the model is told to reason before it answers. */
 typedef enum mm3__thinking { MM3__ADAPTIVE, MM3__ENABLED, MM3__DISABLED } mm3__thinking;
 /* "enabled", "disabled", "adaptive"; NULL is adaptive; anything else is an error that lists the three. */
 MM3_MUST_USE mm3_status mm3__thinking_parse(mm3__thinking *out, const char *thinking);

@@ -57,7 +57,7 @@ done:
 
 void mm3_parser_close(mm3_parser **parser)
 {
-    mm3_parser *p = *parser;
+    mm3_parser *p = parser ? *parser : NULL;
     if (!p) return;
     json_decref(p->tools);
     mm3_buf_free(&p->in);

@@ -3,7 +3,7 @@
 #ifndef MM3_TEXT_TOKENIZER_H
 #define MM3_TEXT_TOKENIZER_H
 
-#define PCRE2_CODE_UNIT_WIDTH 8
+#define PCRE2_CODE_UNIT_WIDTH 8 /* pcre2.h asks for it */
 #include <pcre2.h>
 
 #include "base/base.h"
@@ -34,6 +34,7 @@ mm3_status mm3__nfc(mm3_buf *out, const unsigned char *src, size_t n_bytes, bool
 
 /* ---- large JSON values (scan.c) ---------------------------------------------------------------------------------- */
 
+/* A place in a JSON text that is read without making values of it. */
 typedef struct mm3__scan {
     const unsigned char *start, *at, *end; /* borrowed; start: of the file, for places in errors */
     size_t n_items;                        /* elements or members, at most */
@@ -51,14 +52,18 @@ bool mm3__scan_char(mm3__scan *s, char c);
 /* The string that comes next: in the file itself, or in buf if it has escapes. Not NUL-terminated.
  * errors  MM3_ERR_FORMAT no string, or not UTF-8; MM3_ERR_NOMEM */
 mm3_status mm3__scan_string(mm3__scan *s, mm3_buf *buf, const char **string, size_t *n);
+/* The whole number that comes next.
+ * errors  MM3_ERR_FORMAT there is none, or it is out of range */
 mm3_status mm3__scan_int(mm3__scan *s, int64_t *value);
 /* MM3_ERR_FORMAT with the place. */
 mm3_status mm3__scan_fail(const mm3__scan *s, const char *expected);
 
 /* ---- vocabulary and merges (vocabulary.c) ------------------------------------------------------------------------ */
 
+/* No merge; the most ids of a file. */
 enum { MM3__NO_RANK = -1, MM3__MAX_IDS = 1 << 24 };
 
+/* What an id stands for. */
 typedef struct mm3__token {
     uint32_t start, n_bytes; /* in mm3__vocabulary.text */
     bool exists;
@@ -66,16 +71,19 @@ typedef struct mm3__token {
     bool control; /* ... and marked "special" */
 } mm3__token;
 
+/* Of a hash table of tokens. */
 typedef struct mm3__slot {
     uint32_t hash;
     int32_t id; /* -1: empty */
 } mm3__slot;
 
+/* Of a hash table of merges. */
 typedef struct mm3__merge {
     uint64_t pair; /* left id << 32 | right id */
     int32_t rank;  /* place in "merges"; MM3__NO_RANK: an empty slot */
 } mm3__merge;
 
+/* Read-only once read. The tables are open-addressed; their sizes are powers of two. */
 typedef struct mm3__vocabulary {
     int n;             /* ids are 0 .. n - 1 */
     mm3__token *token; /* owned [n] */
@@ -96,6 +104,7 @@ void mm3__vocabulary_free(mm3__vocabulary *v);
 /* The token of "vocab" with these bytes, or -1. */
 int32_t mm3__vocabulary_find(const mm3__vocabulary *v, const void *bytes, size_t n);
 
+/* 64 bits to 32, well mixed (the finish of MurmurHash3). */
 static inline uint32_t mm3__hash_pair(uint64_t pair)
 {
     pair ^= pair >> 33;
@@ -117,6 +126,7 @@ static inline int32_t mm3__merge_rank(const mm3__vocabulary *v, int32_t left, in
 
 /* ---- added tokens in text (added.c) ------------------------------------------------------------------------------ */
 
+/* Indices of nodes; -1: none. */
 typedef struct mm3__trie_node {
     int32_t id; /* of the token that ends here, or -1 */
     int32_t child, sibling;
@@ -130,7 +140,8 @@ typedef struct mm3__matcher {
     bool starts[256]; /* whether a token begins with this byte */
 } mm3__matcher;
 
-/* errors  MM3_ERR_FORMAT two tokens with the same text; MM3_ERR_NOMEM */
+/* Add a token of n > 0 bytes.
+ * errors  MM3_ERR_FORMAT two tokens with the same text; MM3_ERR_NOMEM */
 mm3_status mm3__matcher_add(mm3__matcher *m, const void *bytes, size_t n, int32_t id);
 void mm3__matcher_free(mm3__matcher *m);
 /* The first token at or after text + from: its id, and its place in [*begin, *end); -1 if there is none. */
@@ -145,6 +156,7 @@ int32_t mm3__matcher_find(const mm3__matcher *m, const unsigned char *text, size
  * errors  MM3_ERR_UNSUPPORTED says which part of the pattern */
 mm3_status mm3__pattern_translate(mm3_buf *out, const char *pattern, const char *what);
 
+/* Splits in a row that a file may ask for, and one of them. */
 enum { MM3__MAX_SPLITS = 8 };
 typedef struct mm3__split {
     pcre2_code *code; /* owned */
@@ -152,17 +164,21 @@ typedef struct mm3__split {
     bool keep_gap;
 } mm3__split;
 
+/* The splits in their order, then byte level. */
 typedef struct mm3__pretokenizer {
     mm3__split split[MM3__MAX_SPLITS];
     int n;
     bool byte_level; /* whether the ByteLevel component was met; it is the last */
 } mm3__pretokenizer;
 
+/* Read "pre_tokenizer"; `file` is named in errors. Free it also after an error.
+ * errors  MM3_ERR_FORMAT; MM3_ERR_UNSUPPORTED what is not followed exactly; MM3_ERR_NOMEM */
 mm3_status mm3__pretokenizer_read(mm3__pretokenizer *p, const json_t *component, const char *file);
 void mm3__pretokenizer_free(mm3__pretokenizer *p);
 
 /* ---- the tokenizer (tokenizer.c) --------------------------------------------------------------------------------- */
 
+/* mm3.h's tokenizer. */
 struct mm3_tokenizer {
     mm3__vocabulary vocabulary;
     mm3__matcher raw;        /* added tokens found before normalization */
@@ -184,6 +200,7 @@ mm3_status mm3__component_type(const json_t *component, const char *what, const 
 
 /* ---- one call of encode (encode.c, bpe.c) ------------------------------------------------------------------------ */
 
+/* A part of a piece while it is merged: a list by places in the array; -1: none. */
 typedef struct mm3__symbol {
     int32_t id, prev, next;
     int32_t rank; /* of the merge with the next symbol; MM3__NO_RANK: none, or the symbol is gone */
@@ -196,6 +213,7 @@ typedef struct mm3__seen {
     unsigned char bytes[26];
 } mm3__seen;
 
+/* The ids so far, and room that all pieces of a text share. */
 typedef struct mm3__encoder {
     const mm3_tokenizer *tokenizer; /* borrowed */
     int32_t *ids;                   /* owned */
@@ -210,6 +228,8 @@ typedef struct mm3__encoder {
     pcre2_match_context *context; /* owned */
 } mm3__encoder;
 
+/* Append an id.
+ * errors  MM3_ERR_NOMEM; MM3_ERR_ARG more than an array can hold */
 mm3_status mm3__emit(mm3__encoder *e, int32_t id);
 /* Append the ids of one piece. n > 0. */
 mm3_status mm3__bpe(mm3__encoder *e, const unsigned char *piece, size_t n);

@@ -4,6 +4,7 @@
 
 #include "text/chat.h"
 
+/* Types of JSON values, to be or'ed. */
 enum {
     MM3__NULL = 1,
     MM3__BOOLEAN = 2,

@@ -7,10 +7,12 @@
 
 /* ---- random numbers: a function of (seed, tag, row) alone (fill.c) ----------------------------------------------- */
 
+/* A generator (SplitMix64), and one for a row of the array called `tag`. */
 typedef struct mm3__rng {
     uint64_t at;
 } mm3__rng;
 mm3__rng mm3__rng_of(uint64_t seed, const char *tag, int64_t row);
+/* 64 random bits. */
 static inline uint64_t mm3__next(mm3__rng *r)
 {
     uint64_t z = r->at += 0x9E3779B97F4A7C15u;
@@ -20,6 +22,7 @@ static inline uint64_t mm3__next(mm3__rng *r)
 }
 /* 0 .. n-1 */
 static inline int mm3__below(mm3__rng *r, int n) { return (int)((mm3__next(r) >> 32) * (uint64_t)n >> 32); }
+/* Mean 0, variance 1, and always within 3.5. */
 float mm3__normal(mm3__rng *r);
 
 /* ---- guarded arrays (guard.c) ------------------------------------------------------------------------------------ */
@@ -30,15 +33,20 @@ typedef enum mm3__place {
     MM3__AT_ODD_START /* one element after the first byte that may be touched: aligned to its element, to no more */
 } mm3__place;
 
+/* An array between no-access pages. */
 typedef struct mm3__area {
     unsigned char *map;   /* owned mapping */
     size_t n_map, n_room; /* with and without the no-access pages */
     unsigned char *data;  /* n_bytes within it */
     size_t n_bytes, align;
 } mm3__area;
-bool mm3__area_open(mm3__area *a, size_t n_bytes, size_t align); /* zeroed, writable, at the page's end */
+/* Zeroed, writable, at the page's end. False, and the area closed, when out of memory. */
+bool mm3__area_open(mm3__area *a, size_t n_bytes, size_t align);
+/* Harmless where it is closed. */
 void mm3__area_close(mm3__area *a);
+/* Put the data elsewhere in the mapping; its content comes along with `keep`, else it is undefined. */
 void mm3__area_move(mm3__area *a, mm3__place place, bool keep);
+/* From now on a write is a fault; or no more. */
 void mm3__area_protect(mm3__area *a, bool read_only);
 /* Fill all around the data with a pattern, and ask whether it is still there. */
 void mm3__area_paint(mm3__area *a);
@@ -49,6 +57,7 @@ bool mm3__guarded(void (*fn)(void *arg), void *arg, const unsigned char **addres
 
 /* ---- a case (case.c) --------------------------------------------------------------------------------------------- */
 
+/* One array of a case's contract. */
 typedef struct mm3__array {
     const char *name;
     void **at; /* the pointer to set when the array moves */
@@ -62,6 +71,7 @@ typedef struct mm3__array {
     unsigned char *want;    /* owned; outputs: what the reference wrote */
 } mm3__array;
 
+/* tune.h's case: the contract struct and its arrays. */
 struct mm3_case {
     mm3_case_spec spec;
     const mm3_op_info *info;
@@ -95,6 +105,7 @@ struct mm3_case {
 
 enum { MM3__LARGE = 8 << 20 }; /* bytes of a case from which on it is placed once, not twice */
 
+/* The id that the content of row i follows from. */
 static inline int mm3__row_id(const mm3_case *c, int i)
 {
     return c->spec.first_row + (c->spec.reversed ? c->spec.shape.v[0] - 1 - i : i);
@@ -108,9 +119,12 @@ void *mm3__array_add(mm3_case *c, const char *name, const void *at, size_t n_byt
 void *mm3__array_structs(mm3_case *c, const char *name, const void *at, size_t n_bytes, size_t row_bytes);
 /* The same, [m, width] elements. */
 void *mm3__array_rows(mm3_case *c, const char *name, const void *at, int width, mm3_dtype type, mm3_access access);
+/* NULL if there is none of that name. */
 mm3__array *mm3__array_find(const mm3_case *c, const char *name);
+/* Return MM3_ERR_NOMEM unless p is something. Wants a mm3_case *c. */
 #define MM3__NEED(p) MM3_CHECK((p) != NULL, MM3_ERR_NOMEM, "out of memory for a case of %s", c->info->name)
 
+/* Bytes of an element. */
 static inline size_t mm3__size_of(mm3_dtype t) { return t == MM3_BF16 ? 2 : t == MM3_F32 || t == MM3_I32 ? 4 : 1; }
 
 /* ---- fills (fill.c) ---------------------------------------------------------------------------------------------- */
@@ -131,18 +145,22 @@ mm3_status mm3__slots_make(mm3_case *c, const char *name, const int32_t **at, in
 
 /* ---- the table of cases (shape.c), one entry per operation (cases_*.c) ------------------------------------------- */
 
+/* A field of a shape. */
 typedef struct mm3__field {
     const char *name, *words; /* words: "mx bf16 f32" where the value is one of these; else NULL */
     int fallback, low, high;
 } mm3__field;
+/* How cases of one operation are made. v[n_fields] are the values of a shape. */
 typedef struct mm3__case_kind {
     const mm3__field *field; /* the first is m */
     int n_fields;
     const char *(*contradiction)(const int *v); /* why these values do not go together, or NULL */
+    /* Fill the contract and make its arrays, inputs filled. errors  MM3_ERR_NOMEM */
     mm3_status (*build)(mm3_case *c, const int *v);
     /* After the reference: what judges need besides (NULL: nothing). */
     mm3_status (*finish)(mm3_case *c);
 } mm3__case_kind;
+/* Never NULL. */
 const mm3__case_kind *mm3__case_kind_of(mm3_op_id op);
 extern const mm3__case_kind mm3__embed_case, mm3__rope_angles_case, mm3__add_rmsnorm_case, mm3__quantize_case,
     mm3__add_rmsnorm_quantize_case, mm3__linear_case, mm3__qk_norm_rope_case, mm3__index_select_case,
@@ -151,12 +169,14 @@ extern const mm3__case_kind mm3__embed_case, mm3__rope_angles_case, mm3__add_rms
 
 /* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) ------------------------- */
 
+/* Below. */
 typedef struct mm3__tolerance mm3__tolerance;
 /* Compare output `a` of a case that was run; on a fault set v->why and return false; keep v->worst the largest part of
  * the tolerance that was used. */
 typedef bool mm3__judge(const mm3_case *c, const mm3__array *a, const mm3__tolerance *t, const mm3_kernel *kernel,
                         mm3_verdict *v);
 typedef double mm3__bound(const mm3_case *c, const mm3__array *a, size_t i, const mm3_kernel *kernel);
+/* A line of the table: how one output is judged, and the error model in words. */
 struct mm3__tolerance {
     mm3_op_id op;
     const char *output;
@@ -164,9 +184,13 @@ struct mm3__tolerance {
     mm3__bound *bound; /* judges of values and of ranks; NULL: bits must agree */
     const char *model;
 };
+/* The line of an output. */
 const mm3__tolerance *mm3__tolerance_of(mm3_op_id op, const char *output);
+/* Judge every output of a case that was run; false, with v->why, at the first that is wrong. */
 bool mm3__judge_all(const mm3_case *c, const mm3_kernel *kernel, mm3_verdict *v);
 
+/* The comparisons: bit for bit; values within a bound; KV rows; codes of the y that is there; codes of some y within
+ * its bound; and of the operations that choose. */
 mm3__judge mm3__judge_equal, mm3__judge_value, mm3__judge_kv, mm3__judge_codes_of_y, mm3__judge_codes_near,
     mm3__judge_router, mm3__judge_selected, mm3__judge_sample;
 /* Judged together with another output of the operation, or not at all because its content is undefined. */

@@ -13,6 +13,7 @@ enum { MM3_TUNE_POLICY = 2 };
 
 /* ---- race.c: deciding from repeated measurements; no kernel in sight --------------------------------------------- */
 
+/* What a race may cost and when it ends; start from MM3_RACE_RULES. */
 typedef struct mm3_race_rules {
     int n_workloads; /* a round's ratio is the mean over these */
     int max_rounds;
@@ -22,6 +23,7 @@ typedef struct mm3_race_rules {
     double limit_s;  /* after this many no round begins */
     double (*now)(void *user); /* NULL: mm3_now_s */
 } mm3_race_rules;
+/* One workload, a margin of 2 %, no limit of time. */
 #define MM3_RACE_RULES                    \
     {                                     \
         1, 60, 0.02, 1.25, 1e9, 1e9, NULL \
@@ -30,6 +32,7 @@ typedef struct mm3_race_rules {
 /* Seconds of one round of competitor i on a workload; negative: it failed and is out. */
 typedef double mm3_race_measure(void *user, int i, int i_workload);
 
+/* What came of one competitor. */
 typedef struct mm3_racer {
     mm3_fate fate; /* TIMED, DROPPED or FAILED */
     int rounds;
@@ -42,7 +45,8 @@ typedef struct mm3_racer {
  * takes it where it is surely faster by the margin; among equals the earlier one wins.
  *   racer    [n]
  *   winner   index; 0 where there were too few rounds to say anything (*decided false)
- * errors  MM3_ERR_NOMEM */
+ * errors  MM3_ERR_NOMEM
+ * proof   tests/unit/test_race.c; the rule: race.c */
 MM3_MUST_USE mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, const mm3_race_rules *rules,
                                  mm3_racer *racer, int *winner, bool *decided);
 
@@ -52,6 +56,7 @@ MM3_MUST_USE mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, c
  * one pipeline stage: mm3 knows no other. */
 const char *mm3_tune_gate(const char *tune, const char *graphs, const char *plan);
 
+/* How a tuner works; start from MM3_TUNE_OPTIONS_INIT. */
 typedef struct mm3_tune_options {
     const mm3_pins *pins;          /* borrowed, or NULL */
     const char *cache_dir;         /* plan cache and journals; NULL: neither read nor written */
@@ -65,18 +70,20 @@ typedef struct mm3_tune_options {
     double (*now)(void);           /* what launches are timed by; NULL: mm3_now_s */
 
     /* Called before and after each stage that is tuned, `best` NULL before. False cancels.
-     *   part  0..1 of the stages of this call */
+     *   i_stage, n_stages  of this call's list */
     bool (*progress)(void *user, int i_stage, int n_stages, const char *key, const char *best);
     /* Put the inputs that a stage depends on beyond its key into their i-th state (contexts, draws of experts) and
      * return how many states there are; i = -1: put them back as they were. NULL: only what the buffers hold. */
     int (*states)(void *user, const mm3_stage *stage, int i);
     void *user;
 } mm3_tune_options;
+/* No cache, no pins, a budget of 60 s, 30 ms a stage. */
 #define MM3_TUNE_OPTIONS_INIT                                                                            \
     {                                                                                                    \
         NULL, NULL, "ctx as is routing as is", false, false, 60.0, 0.03, 0, NULL, NULL, NULL, NULL, NULL \
     }
 
+/* What a tuner did. */
 typedef struct mm3_tune_counts {
     int tuned;    /* stages decided by timing in this run */
     int reused;   /* stages whose decision came from memory or cache */
@@ -89,9 +96,11 @@ typedef struct mm3_tune_counts {
     double seconds;
 } mm3_tune_counts;
 
+/* Decides stages, and keeps what it decided. One thread at a time. */
 typedef struct mm3_tuner mm3_tuner;
 /* Reads memory and cache; turns journals that a dead process left behind into disqualified candidates. Starts the
- * budget. Trouble with files is a warning. Options and device are borrowed. */
+ * budget. Trouble with files is a warning. Options and device are borrowed.
+ * errors  MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_tuner_open(mm3_tuner **out, mm3_device *device, const mm3_tune_options *options);
 void mm3_tuner_close(mm3_tuner **tuner);
 
@@ -106,7 +115,8 @@ void mm3_tuner_share(mm3_tuner *tuner, int n_lists);
  * errors  MM3_ERR_NOMEM a decision could not be kept; MM3_ERR_CANCELLED */
 MM3_MUST_USE mm3_status mm3_tuner_stages(mm3_tuner *tuner, const mm3_stage *stages, int n, double step_bytes);
 
-/* Whether every stage has a valid decision, so that mm3_tuner_stages has nothing to do. */
+/* Whether every stage has a valid decision, so that mm3_tuner_stages has nothing to do.
+ * errors  MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_tuner_knows(mm3_tuner *tuner, const mm3_stage *stages, int n, bool *knows);
 
 /* Whether the winners' graph of a step is really faster than the natives'. Reuses the verdict on the same decisions;
@@ -134,7 +144,8 @@ const char *mm3_tuner_warnings(const mm3_tuner *tuner);
  * errors  MM3_ERR_FORMAT, MM3_ERR_IO; MM3_ERR_UNSUPPORTED it is another device's, or a line is stale */
 MM3_MUST_USE mm3_status mm3_plan_load_strict(mm3_plan **out, const char *path, const mm3_device_info *device,
                                              const char *workload, mm3_kernels_of_fn *kernels_of);
-/* Write a plan to a file: a temporary one beside it, then a rename. Straight into what is no regular file. */
+/* Write a plan to a file: a temporary one beside it, then a rename. Straight into what is no regular file.
+ * errors  MM3_ERR_IO (what was there is as before); MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_plan_save(const mm3_plan *plan, const char *path);
 /* The cache file of a device in a folder (mm3_free). */
 char *mm3_plan_cache_path(const char *dir, const mm3_plan_head *head);

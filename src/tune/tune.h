@@ -61,6 +61,7 @@ typedef struct mm3_case_spec {
     bool no_reference; /* for timing: leave out what only comparisons need */
 } mm3_case_spec;
 
+/* A contract with guarded, filled arrays, and what the reference makes of them. One thread at a time. */
 typedef struct mm3_case mm3_case;
 /* errors  MM3_ERR_NOMEM; MM3_ERR_ARG an operand that the descriptor describes otherwise than the contract (a bug) */
 MM3_MUST_USE mm3_status mm3_case_open(mm3_case **out, const mm3_case_spec *spec);
@@ -70,6 +71,7 @@ void *mm3_case_op(mm3_case *c);
 
 /* ---- verify ------------------------------------------------------------------------------------------------------ */
 
+/* What came of one candidate on one case. */
 typedef enum mm3_outcome { MM3_PASSED, MM3_FAILED, MM3_REFUSED } mm3_outcome;
 typedef struct mm3_verdict {
     mm3_outcome outcome;
@@ -93,11 +95,13 @@ MM3_MUST_USE mm3_status mm3_verify_rows(const mm3_case_spec *spec, const mm3_dev
 MM3_MUST_USE mm3_status mm3_verify_device(mm3_case *c, mm3_device *device, const mm3_kernel *kernel,
                                           const mm3_tactic *tactic, mm3_verdict *verdict);
 
-/* The tolerance table as text, one line per output: bound and error model. */
+/* The tolerance table as text, one line per output: bound and error model (mm3_free).
+ * errors  MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_tolerances_text(char **text);
 
 /* ---- sweep: every candidate on every case ------------------------------------------------------------------------ */
 
+/* Which candidates, on which cases, and who is told. */
 typedef struct mm3_sweep {
     int op;                 /* mm3_op_id or -1: all */
     const char *candidate;  /* NULL: all */
@@ -114,7 +118,9 @@ typedef struct mm3_sweep {
     void (*progress)(void *user, double part);
     void *user;
 } mm3_sweep;
-/* errors  MM3_ERR_NOMEM, MM3_ERR_DEVICE; wrong candidates are reported, not errors */
+/* errors  MM3_ERR_ARG an unknown candidate or tactic, a shape without an operation; MM3_ERR_NOMEM; wrong candidates are
+ *         reported, not errors
+ * proof   tests/kernels/test_check_faults.c, test_check_choices.c: planted faults are found */
 MM3_MUST_USE mm3_status mm3_sweep_run(const mm3_sweep *sweep, mm3_device *device);
 
 #endif

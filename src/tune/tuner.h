@@ -6,8 +6,10 @@
 
 /* ---- the tuner (search.c) ---------------------------------------------------------------------------------------- */
 
+/* A file that names the candidate at its first launch (journal.c). */
 typedef struct mm3__journal mm3__journal;
 
+/* search.h's tuner. */
 struct mm3_tuner {
     mm3_device *device;          /* borrowed */
     const mm3_device_info *info; /* borrowed */
@@ -24,6 +26,7 @@ struct mm3_tuner {
     size_t n_stream;
 };
 
+/* Add a line to the warnings. */
 void mm3__warn(mm3_tuner *t, const char *fmt, ...) MM3_PRINTF(2, 3);
 /* Seconds of the budget that are left; for stages, of this list's share, without what is kept for joint checks. */
 double mm3__budget_left(const mm3_tuner *t, bool for_stages);
@@ -44,6 +47,7 @@ typedef struct mm3__work {
 
 /* ---- who may run (entrants.c) ------------------------------------------------------------------------------------ */
 
+/* A candidate with a tactic, on its way through a stage. */
 typedef struct mm3__entrant {
     mm3_choice choice;
     bool in;       /* still a candidate */
@@ -54,8 +58,10 @@ typedef struct mm3__entrant {
     mm3_racer result; /* once raced */
 } mm3__entrant;
 /* Every tactic of every candidate, in list order, with those out that refuse, have crashed or break a rule.
- *   entrant  owned by the caller (mm3_free) */
+ *   entrant  owned by the caller (mm3_free)
+ * errors  MM3_ERR_NOMEM */
 mm3_status mm3__entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant **entrant, int *n);
+/* Take it out of the race, and say why. */
 void mm3__leave_out(mm3__entrant *e, mm3_fate fate, const char *fmt, ...) MM3_PRINTF(3, 4);
 /* Whether the decision was made among these very entrants. */
 bool mm3__is_current(const mm3_decision *d, const mm3__entrant *entrant, int n);
@@ -81,8 +87,10 @@ mm3_status mm3__tune_stage(mm3_tuner *t, const mm3__work *w);
 /* A contract with arrays of its own: copies of the inputs, guarded outputs. Weights and KV pages are the network's;
  * rows of KV pages that the operation writes are put back when the twin is closed. */
 typedef struct mm3__twin mm3__twin;
+/* errors  MM3_ERR_NOMEM */
 mm3_status mm3__twin_open(mm3__twin **out, mm3_op_id op, const void *contract);
 void mm3__twin_close(mm3__twin **twin);
+/* Borrowed. */
 const void *mm3__twin_contract(const mm3__twin *twin);
 /* Other inputs of the same kind: FP32 values are scaled at random, codes and scale
  * bytes shuffled; whole numbers stay. */
@@ -112,6 +120,7 @@ typedef struct mm3__range {
     size_t n_bytes;
 } mm3__range;
 mm3_status mm3__kv_rows(mm3_op_id op, const void *contract, mm3__range **row, int *n);
+/* Whether the operand is the pool of KV pages, which no copy is made of. */
 bool mm3__is_kv_pool(const mm3_operand *operand);
 
 /* ---- timing (measure.c) ------------------------------------------------------------------------------------------ */
@@ -120,6 +129,7 @@ bool mm3__is_kv_pool(const mm3_operand *operand);
 typedef struct mm3__bench mm3__bench;
 mm3_status mm3__bench_open(mm3__bench **out, mm3_tuner *t, const mm3__work *w);
 void mm3__bench_close(mm3__bench **bench);
+/* How many states its inputs have. */
 int mm3__bench_workloads(const mm3__bench *bench);
 /* Record the graphs of entrant i of n. */
 mm3_status mm3__bench_add(mm3__bench *bench, int i, int n, const mm3__entrant *entrant);
@@ -131,8 +141,9 @@ double mm3__bench_measure(void *bench, int i, int i_workload);
 /* What this process remembers, into the plan; and back. */
 mm3_status mm3__memory_recall(mm3_plan *plan);
 mm3_status mm3__memory_keep(const mm3_plan *plan);
+/* What the cache file says, into the plan; trouble is a warning. */
 void mm3__cache_recall(mm3_tuner *t);
-/* Whether they are in the file now; else a warning says why. */
+/* The plan into the cache file, merged with what is there. Whether it is in the file now; else a warning says why. */
 bool mm3__cache_keep(mm3_tuner *t);
 
 /* NULL where the folder can't be written: a warning. Collects what dead processes left: crashed lines of the plan. */

@@ -1,5 +1,5 @@
-/* parsing: what the output parser makes of a text, whole and cut in every way; a failed test where these differ, or where
- * a delta is no JSON of the documented form. */
+/* parsing: what the output parser makes of a text, whole and cut in every way; a failed test where these differ, or
+ * where a delta is no JSON of the documented form. */
 #ifndef MM3_TESTS_PARSING_H
 #define MM3_TESTS_PARSING_H
 

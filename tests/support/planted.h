@@ -1,7 +1,7 @@
-/* planted: candidates for tests of the tuner (wrong, crashing, hanging, hungry, refusing, equal, faster), and a registry
- * that offers them. All but `kills`, `hangs`, `refusing` and `huge` compute a right result first, by the reference or a
- * plain product, on the first thread alone; what they are slow by is processor time of that thread, so that a machine
- * that does other things too does not disturb.
+/* planted: candidates for tests of the tuner (wrong, crashing, hanging, hungry, refusing, equal, faster), and a
+ * registry that offers them. All but `kills`, `hangs`, `refusing` and `huge` compute a right result first, by the
+ * reference or a plain product, on the first thread alone; what they are slow by is processor time of that thread, so
+ * that a machine that does other things too does not disturb.
  *
  *   linear                   slow, same 300 us; fast 100 us; very_slow 5 ms; large (tactics mixing and apart, refuses
  *                            m = 1; 100 us); hungry (writes and reads its scratch)

@@ -1,4 +1,5 @@
-/* Plans: text there and back, strict reading line by line, look-up, merging, hashing, comparing. What is chosen by them: test_plan_choose.c. */
+/* Plans: text there and back, strict reading line by line, look-up, merging, hashing, comparing. What is chosen by
+ * them: test_plan_choose.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* What the tuner decides among planted candidates (right and faster ones alone win; pins, budget, determinism), and what
- * it must leave alone. How it times: test_tune_timing.c; what it remembers: test_tune_cache.c. */
+/* What the tuner decides among planted candidates (right and faster ones alone win; pins, budget, determinism), and
+ * what it must leave alone. How it times: test_tune_timing.c; what it remembers: test_tune_cache.c. */
 #include <limits.h>
 #include <math.h>
 #include <string.h>

@@ -250,6 +250,7 @@ static inline void mm3__add_rmsnorm_part(const mm3_add_rmsnorm *op, int i_thread
     }
 }
 
+/* Threads share the rows; the codes of a row are made while it is in the cache. */
 static inline void mm3__add_rmsnorm_quantize_part(const mm3_add_rmsnorm_quantize *op, int i_thread, int n_threads)
 {
     int begin, end;
@@ -280,6 +281,7 @@ typedef struct mm3__job {
     size_t ld;  /* columns of an output row */
 } mm3__job;
 
+/* Input row of the i-th row of a job, and the address of its output: of weight row `first`. */
 static inline size_t mm3__job_input(const mm3__job *job, int i)
 {
     return (size_t)(job->pair ? job->pair[i] / job->pairs_per_row : i);
@@ -294,6 +296,7 @@ static inline float *mm3__job_output(const mm3__job *job, int i)
 typedef void mm3__job_run(const mm3__job *job, void *user);
 void mm3__linear_jobs(const mm3_linear *op, int i_thread, int n_threads, mm3__job_run *run, void *user);
 void mm3__moe_linear_jobs(const mm3_moe_linear *op, int i_thread, int n_threads, mm3__job_run *run, void *user);
+/* Whether any weight of it meets codes: it is MX, and the activations are w8a8. */
 bool mm3__linear_reads_codes(const mm3_linear *op);
 bool mm3__moe_linear_reads_codes(const mm3_moe_linear *op);
 /* Rows of x that a moe_linear can read. */

@@ -11,22 +11,25 @@
 #include <immintrin.h>
 #endif
 
+/* Vectors of LANES: floats, signed and unsigned whole numbers, halves (BF16 bits). */
 typedef float vf __attribute__((vector_size(4 * LANES)));
 typedef int32_t vi __attribute__((vector_size(4 * LANES)));
 typedef uint32_t vu __attribute__((vector_size(4 * LANES)));
 typedef uint16_t vh __attribute__((vector_size(2 * LANES)));
 
+/* Always inlined: a call would pass vectors through memory. */
 #define LANES_INLINE static inline __attribute__((always_inline))
 
+/* To and from memory of any alignment. */
 LANES_INLINE vf vf_load(const float *p)
 {
     vf v;
     memcpy(&v, p, sizeof v);
     return v;
 }
-
 LANES_INLINE void vf_store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 
+/* vf_set: x in every lane. */
 #if LANES == 4
 LANES_INLINE vf vf_set(float x) { return (vf){ x, x, x, x }; }
 /* a * b + c: rounded once where the machine can, twice on the baseline. */
@@ -37,7 +40,7 @@ LANES_INLINE vf vf_if_lt(vf x, vf y, vf a, vf b)
     vi mask = x < y;
     return (vf)(((vi)a & mask) | ((vi)b & ~mask));
 }
-#elif LANES == 8
+#elif LANES == 8 /* as above, by instructions */
 LANES_INLINE vf vf_set(float x) { return _mm256_set1_ps(x); }
 LANES_INLINE vf vf_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 LANES_INLINE vf vf_if_lt(vf x, vf y, vf a, vf b) { return _mm256_blendv_ps(b, a, _mm256_cmp_ps(x, y, _CMP_LT_OQ)); }
@@ -76,6 +79,7 @@ LANES_INLINE float vf_sum(vf v)
     return x[0];
 }
 
+/* Lanes 0, 2, 4 ... and 1, 3, 5 ... of two vectors, for a shuffle. */
 #if LANES == 4
 #define LANES_EVEN 0, 2, 4, 6
 #define LANES_ODD 1, 3, 5, 7
@@ -106,6 +110,7 @@ LANES_INLINE vf vf_sums(vf *x)
     return vf_fold(x[0], x[1]);
 }
 
+/* The largest lane; NaNs are passed over. */
 LANES_INLINE float vf_largest(vf v)
 {
     float x[LANES], best = -INFINITY;

@@ -16,6 +16,7 @@ typedef struct mm3__x512 {
     float *scale;    /* [n_rows, kp / 64, 16]: the scales of two blocks, 8 times each; NULL: they are in x */
 } mm3__x512;
 
+/* k rounded up to a multiple of 64. */
 static inline int mm3__pad64(int k) { return (k + 63) / 64 * 64; }
 
 /* Bytes of prepared rows, and their place in a scratch area. */
@@ -28,10 +29,10 @@ void mm3__x512_prepare(const mm3__x512 *p, const float *x, const uint8_t *x_code
 /* BF16 bits of the 128 codes without sign, upper and lower bytes. */
 extern const uint8_t mm3__bf16_high[128], mm3__bf16_low[128];
 
+/* The two tables in registers; load it outside of loops. */
 typedef struct mm3__decoder {
     __m512i high[2], low[2];
 } mm3__decoder;
-
 static inline mm3__decoder mm3__decoder_load(void)
 {
     mm3__decoder d;

@@ -15,6 +15,7 @@
 
 #include "kernels/cpu/cpu.h"
 
+/* The limits above: scale bytes, and powers of two of an input row. */
 enum { MM3__NARROW_LOW = 77, MM3__NARROW_HIGH = 177, MM3__ROW_LEVEL = 40, MM3__ROW_SPREAD = 98 };
 
 /* What is known of an input row. */
@@ -23,6 +24,7 @@ typedef struct mm3__x_row {
     bool wide;    /* use mm3__exact_dot */
 } mm3__x_row;
 
+/* x * 2^exponent, exact where the result is a normal number; also where 2^exponent alone would be none. */
 static inline float mm3__times_power(float x, int exponent)
 {
     int half = exponent / 2; /* both halves have one sign: what one loses the result loses too */
@@ -30,6 +32,7 @@ static inline float mm3__times_power(float x, int exponent)
            mm3_f32_from_bits((uint32_t)(exponent - half + 127) << 23);
 }
 
+/* Whether any input row of the job is wide. */
 static inline bool mm3__any_wide_row(const mm3__job *job, const mm3__x_row *row)
 {
     for (int i = 0; i < job->n_rows; i++)

@@ -10,6 +10,8 @@ enum { MM3__AMX_NONE, MM3__AMX_NEXT, MM3__AMX_ROW16 };
 enum { MM3__AMX_TACTICS = 4 };
 extern const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS];
 
+/* mm3_kernel.refuses of both operations.
+ *   type  of all weights, or -1 where they differ */
 const char *mm3__amx_refuses(const mm3_device_info *device, int type);
 
 /* A launch. Phase 1 prepares the input rows (mm3__x512_prepare), phase 2 packs them as columns of tiles, phase 3
@@ -21,7 +23,8 @@ typedef struct mm3__amx {
     uint16_t *columns;   /* [n_columns, kp] BF16 in groups of up to 16 columns */
     unsigned char *own;  /* this thread's tiles */
 } mm3__amx;
-/*   max_job_rows  the longest list of rows that one job can have */
+/* Bytes of scratch of a launch, and its parts in it for one thread.
+ *   max_job_rows  the longest list of rows that one job can have */
 size_t mm3__amx_scratch(const mm3_tactic *tactic, int n_rows, int n_columns, int k, int max_job_rows, int n_threads);
 mm3__amx mm3__amx_at(const mm3_tactic *tactic, void *scratch, int n_rows, int n_columns, int k, int max_job_rows,
                      int i_thread);

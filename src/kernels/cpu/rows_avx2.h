@@ -4,9 +4,13 @@
 
 #include "kernels/cpu/mx_rows.h"
 
+/* Its tactics: weight rows that are decoded together, and how far ahead memory is asked for (rows_avx2.c). */
 enum { MM3__AVX2_TACTICS = 4 };
 extern const mm3_tactic mm3__avx2_tactics[MM3__AVX2_TACTICS];
 
+/* mm3_kernel.refuses of both operations.
+ *   type  of all weights, or -1 where they differ
+ *   m     rows of the step */
 const char *mm3__avx2_refuses(const mm3_device_info *device, int type, int m, const mm3_tactic *tactic);
 
 /* A launch: n_rows input rows of k, prepared in phase 1 into scratch. */
@@ -16,6 +20,7 @@ typedef struct mm3__avx2 {
     float *x;        /* [n_rows, k], each row times 2^-exponent */
     float *tile;     /* this thread's decoded weights */
 } mm3__avx2;
+/* Bytes of scratch of a launch, and its parts in it for one thread. */
 size_t mm3__avx2_scratch(const mm3_tactic *tactic, int n_rows, int k, int n_threads);
 mm3__avx2 mm3__avx2_at(const mm3_tactic *tactic, void *scratch, int n_rows, int k, int i_thread);
 /* Prepare all rows, this thread its columns: from codes where x_codes is not NULL, else from floats. */

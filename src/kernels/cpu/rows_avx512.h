@@ -10,6 +10,9 @@ enum { MM3__HINT_NONE, MM3__HINT_T0, MM3__HINT_NTA };
 enum { MM3__AVX512_TACTICS = 5 };
 extern const mm3_tactic mm3__avx512_tactics[MM3__AVX512_TACTICS];
 
+/* mm3_kernel.refuses of both operations.
+ *   type  of all weights, or -1 where they differ
+ *   m     rows of the step */
 const char *mm3__avx512_refuses(const mm3_device_info *device, int type, int m, const mm3_tactic *tactic);
 
 /* A launch: n_rows input rows of k, prepared in phase 1 into scratch. */
@@ -18,6 +21,7 @@ typedef struct mm3__avx512 {
     const mm3_tactic *tactic;
     uint16_t *tile; /* this thread's decoded weight rows */
 } mm3__avx512;
+/* Bytes of scratch of a launch, and its parts in it for one thread. */
 size_t mm3__avx512_scratch(const mm3_tactic *tactic, int n_rows, int k, int n_threads);
 mm3__avx512 mm3__avx512_at(const mm3_tactic *tactic, void *scratch, int n_rows, int k, int i_thread);
 mm3__job_run mm3__avx512_run; /* user: mm3__avx512 */
