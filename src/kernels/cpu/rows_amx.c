@@ -9,9 +9,9 @@
  * cost what one costs, 72 cycles or 29 GB/s at 4 GHz, and many rows run at the tile unit's rate. */
 #include "kernels/cpu/rows_amx.h"
 
-#define TACTIC(text, rows, chunk, ahead)                                 \
-    {                                                                    \
-        .name = text, .v = { rows, chunk, ahead }, .row_invariant = true \
+#define TACTIC(text, rows, chunk, ahead)                                         \
+    {                                                                            \
+        .name = (text), .v = { (rows), (chunk), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS] = {
     TACTIC("r128.k512", 128, 512, MM3__AMX_NONE),

@@ -8,9 +8,9 @@
 
 enum { TILE_COLUMNS = 4, TILE_ROWS = 4 };
 
-#define TACTIC(text, tile, hint, ahead)                                 \
-    {                                                                   \
-        .name = text, .v = { tile, hint, ahead }, .row_invariant = true \
+#define TACTIC(text, tile, hint, ahead)                                         \
+    {                                                                           \
+        .name = (text), .v = { (tile), (hint), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__avx512_tactics[MM3__AVX512_TACTICS] = {
     TACTIC("fused", 0, MM3__HINT_NONE, 0),         TACTIC("fused.t2k", 0, MM3__HINT_T0, 2048),
