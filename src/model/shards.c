@@ -1,6 +1,7 @@
 /* shards: all tensors of a checkpoint folder under one look-up. Owns the maps and the name table.
  * Knows no model. Read next: model.c. The index decides: what it does not list is out of reach, whatever other files
  * the folder holds, so that a stray or stale file cannot mix in. */
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +16,8 @@ struct mm3_shards {
     int n_files;
     mm3_tensor *tensor; /* [n] the listed ones, then [n_unlisted] */
     int n, n_unlisted;
+    int n_strays;      /* *.safetensors of the folder that the index does not name */
+    const char *stray; /* in the arena: the first of these by name; NULL: none */
     int *slot_of_hash; /* [n_slots] 1 + tensor, 0: free; linear probing, at most half full */
     size_t n_slots;    /* a power of two */
 };
@@ -63,6 +66,11 @@ const mm3_tensor *mm3_shards_find(const mm3_shards *shards, const char *name)
 int mm3_shards_count(const mm3_shards *shards) { return shards->n; }
 const mm3_tensor *mm3_shards_at(const mm3_shards *shards, int i) { return shards->tensor + i; }
 int mm3_shards_count_unlisted(const mm3_shards *shards) { return shards->n_unlisted; }
+int mm3_shards_count_strays(const mm3_shards *shards, const char **first)
+{
+    *first = shards->stray;
+    return shards->n_strays;
+}
 
 const mm3_tensor *mm3_shards_find_unlisted(const mm3_shards *shards, const char *name)
 {
@@ -148,6 +156,29 @@ static mm3_status list_files(json_t *files, const json_t *map, const char *index
     return MM3_OK;
 }
 
+/* The folder's other model files: not opened, counted for a note. A folder that can't be listed has none to tell of. */
+static mm3_status count_strays(mm3_shards *s, const json_t *files, const char *dir)
+{
+    static const char suffix[] = ".safetensors";
+    mm3_status st = MM3_OK;
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    while (d && st == MM3_OK && (e = readdir(d))) {
+        size_t n = strlen(e->d_name);
+        char *copy;
+        if (n < sizeof suffix || strcmp(e->d_name + n - (sizeof suffix - 1), suffix) != 0) continue;
+        if (json_object_get(files, e->d_name)) continue;
+        s->n_strays++;
+        if (s->stray && strcmp(s->stray, e->d_name) < 0) continue;
+        copy = mm3_arena_alloc(&s->arena, n + 1);
+        if (copy) memcpy(copy, e->d_name, n + 1);
+        if (!copy) st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "%s: out of memory", dir);
+        s->stray = copy;
+    }
+    if (d) closedir(d);
+    return st;
+}
+
 /* Name all missing files in one error: the user copies them in one go. */
 static mm3_status check_present(json_t *files, const char *dir, const char *index)
 {
@@ -214,6 +245,7 @@ static mm3_status open_by_index(mm3_shards *s, const char *dir, const char *inde
     }
     MM3_GOTO(list_files(files, map, index));
     MM3_GOTO(check_present(files, dir, index));
+    MM3_GOTO(count_strays(s, files, dir));
     MM3_GOTO(alloc_parts(s, dir, json_object_size(files), &parts));
     json_object_foreach(files, name, value)
     {
