@@ -49,7 +49,7 @@ MM3_API const char *mm3_version(void);
 /* Give back a string or array that mm3 returned. NULL-safe. */
 MM3_API void mm3_free(void *p);
 
-/* ---- engine ------------------------------------------------------------------------------------------ */
+/* ---- engine ------------------------------------------------------------------------------------------------------ */
 
 /* One loaded model on one device. Share it between threads: all but closing it may happen at the same time. */
 typedef struct mm3_engine mm3_engine;
@@ -108,8 +108,8 @@ MM3_API void mm3_engine_close(mm3_engine **engine);
  * ("tuning": "gate" is why it did nothing, or null), which graph each shape kept ("graphs"), and what was run since
  * ("counters"). */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_info(mm3_engine *engine, char **json);
-/* The decisions as text, one a line, with what else was tried under each (docs/tuning.md). "" where nothing is tuned.
- */
+/* The decisions as text, one a line, with what else was tried under each
+ * (docs/tuning.md). "" where nothing is tuned. */
 MM3_API MM3_MUST_USE mm3_status mm3_engine_plan(mm3_engine *engine, char **text);
 /* For benches: how long one recorded decode step takes, and what it consists of. Runs on the engine's thread once no
  * sequence is being evaluated, on free KV pages; allocates before it times, and tunes nothing.
@@ -131,7 +131,7 @@ MM3_API int mm3_engine_context(const mm3_engine *engine);
 /* Ids of config.json and generation_config.json (joined) that end a message. Borrowed; *n may be 0. */
 MM3_API const int32_t *mm3_engine_stop_ids(const mm3_engine *engine, int *n);
 
-/* ---- sampling ---------------------------------------------------------------------------------------- */
+/* ---- sampling ---------------------------------------------------------------------------------------------------- */
 
 typedef struct mm3_sampling {
     float temperature;        /* 0: greedy */
@@ -152,7 +152,7 @@ typedef struct mm3_sampling {
 /* The checkpoint's own defaults (generation_config.json; M3's where the file is absent), with seed 0. */
 MM3_API mm3_sampling mm3_engine_sampling(const mm3_engine *engine);
 
-/* ---- session ----------------------------------------------------------------------------------------- */
+/* ---- session ----------------------------------------------------------------------------------------------------- */
 
 /* One sequence: its tokens and KV pages. One thread at a time, closing included; sessions of one engine do not disturb
  * each other. Keep its engine open. */
@@ -197,7 +197,7 @@ MM3_API MM3_MUST_USE mm3_status mm3_session_score(mm3_session *session, const in
 /* Seconds spent in this session's prefill and decode so far, waiting included. */
 MM3_API void mm3_session_times(const mm3_session *session, double *prefill_s, double *decode_s);
 
-/* ---- text -------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* tokenizer.json: byte-level BPE. Read-only after open; share it between threads. */
 typedef struct mm3_tokenizer mm3_tokenizer;

@@ -8,7 +8,7 @@
 
 #include "mm3.h"
 
-/* ---- status (status.c) -------------------------------------------------------------------------------- */
+/* ---- status (status.c) ------------------------------------------------------------------------------------------- */
 
 #define MM3_HERE __FILE__, __LINE__
 #define MM3_PRINTF(fmt_at, args_at) __attribute__((format(printf, fmt_at, args_at)))
@@ -45,7 +45,7 @@ mm3_status mm3_error_raise(const mm3_error *e);       /* make it this thread's l
         if (st != MM3_OK) goto done; \
     } while (0)
 
-/* ---- memory (memory.c) --------------------------------------------------------------------------------- */
+/* ---- memory (memory.c) ------------------------------------------------------------------------------------------- */
 
 /* malloc/calloc/realloc of everything in mm3 go through these, so that a step can be shown to make none. */
 void *mm3_malloc(size_t n_bytes);
@@ -85,7 +85,7 @@ void mm3_buf_free(mm3_buf *b);
 /* Hand the string over (mm3_free); MM3_ERR_NOMEM if an addition failed. An empty buffer gives "". */
 MM3_MUST_USE mm3_status mm3_buf_take(mm3_buf *b, char **out, size_t *n);
 
-/* ---- JSON (json.c) -------------------------------------------------------------------------------------- */
+/* ---- JSON (json.c) ----------------------------------------------------------------------------------------------- */
 
 /* Parse text; duplicate keys, trailing garbage, depth beyond 2048 (jansson's limit) and NUL are refused.
  *   what  named in the error: a file's path, "--tools" ... */
@@ -110,7 +110,7 @@ MM3_MUST_USE mm3_status mm3_json_bool(const json_t *object, const char *key, con
 MM3_MUST_USE mm3_status mm3_json_string(const json_t *object, const char *key, const char *what, bool has_default,
                                         const char *fallback, const char **out);
 
-/* ---- files (file.c) ------------------------------------------------------------------------------------- */
+/* ---- files (file.c) ---------------------------------------------------------------------------------------------- */
 
 /* As open(2) with mode 0666 and O_CLOEXEC, past interruptions by signals: a pipe or a slow file system waits. */
 int mm3_open(const char *path, int flags);
@@ -128,7 +128,7 @@ bool mm3_path_exists(const char *path);
 /* Read a file or, for "-", standard input to its end (mm3_free). Refuses more than max bytes. */
 MM3_MUST_USE mm3_status mm3_read_all(const char *path, size_t max, char **out, size_t *n_bytes);
 
-/* ---- clock, numbers (clock.c, number.c) -------------------------------------------------------------------- */
+/* ---- clock, numbers (clock.c, number.c) -------------------------------------------------------------------------- */
 
 double mm3_now_s(void); /* monotonic seconds */
 /* The part [*begin, *end) of n units that falls to worker i of n_workers; parts differ by one at most. */

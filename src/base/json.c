@@ -5,13 +5,12 @@
 
 #include "base/base.h"
 
-/* ---- lack of memory ------------------------------------------------------------------------------------------------
- */
+/* ---- lack of memory ---------------------------------------------------------------------------------------------- */
 
-/* jansson's own account of it can't be relied on: its reader calls it an invalid token, or loses a byte and succeeds,
- * or loses one and then stumbles over its own assertion (docs/decisions/0007). So a function of ours stands before its
- * allocator. It remembers, and after the first failure nothing more is given: that stops a reader before the assertion.
- */
+/* jansson's own account of it can't be relied on: its reader calls it an invalid token, or loses a byte
+ * and succeeds, or loses one and then stumbles over its own assertion (docs/decisions/0007). So a
+ * function of ours stands before its allocator. It remembers, and after the first failure nothing more
+ * is given: that stops a reader before the assertion. */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static json_malloc_t below; /* what the process had before */
 static _Thread_local bool watching, lacked;
@@ -43,9 +42,7 @@ bool mm3_json_end(void)
     return !lacked;
 }
 
-/* ---- reading
- * ---------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 json_t *mm3_json_decode(const char *text, size_t n_bytes, size_t flags, json_error_t *e, bool *out_of_memory)
 {

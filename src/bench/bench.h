@@ -5,7 +5,7 @@
 
 #include "tune/tune.h"
 
-/* ---- statistics (statistics.c) ---------------------------------------------------------------------------- */
+/* ---- statistics (statistics.c) ----------------------------------------------------------------------------------- */
 
 /* Middle value and median absolute deviation; NaN without values. Sorts x. */
 typedef struct mm3_spread {
@@ -13,7 +13,7 @@ typedef struct mm3_spread {
 } mm3_spread;
 mm3_spread mm3_spread_of(double *x, int n);
 
-/* ---- ceilings (ceiling.c) ----------------------------------------------------------------------------------- */
+/* ---- ceilings (ceiling.c) ---------------------------------------------------------------------------------------- */
 
 /* Reads memory in every way that is fastest on some machine: plain loads, and loads with a non-temporal prefetch ahead
  * of them; all threads at once. Owns one large buffer. */
@@ -33,7 +33,7 @@ void mm3_ceiling_evict(mm3_ceiling *c);
 /* The most multiply-adds this device was seen to do, times two, per second, and by which instruction. */
 double mm3_peak_flops(mm3_device *device, const char **by);
 
-/* ---- kernels side by side (kernels.c) ------------------------------------------------------------------------- */
+/* ---- kernels side by side (kernels.c) ---------------------------------------------------------------------------- */
 
 typedef struct mm3_bench {
     mm3_op_id op;
@@ -75,11 +75,12 @@ typedef struct mm3_bench_result {
 } mm3_bench_result;
 
 /* Time candidates as they meet their inputs in a model: cold. Every round runs the ceiling and then each candidate
- * once, each on the next copy of the inputs. errors  MM3_ERR_ARG no candidate of that name; MM3_ERR_NOMEM */
+ * once, each on the next copy of the inputs.
+ * errors  MM3_ERR_ARG no candidate of that name; MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_bench_kernels(mm3_bench_result *out, const mm3_bench *bench, mm3_device *device);
 void mm3_bench_result_free(mm3_bench_result *result);
 
-/* ---- decode steps (decode.c) ------------------------------------------------------------------------------------ */
+/* ---- decode steps (decode.c) ------------------------------------------------------------------------------------- */
 
 /* One operation of a step: all its calls. */
 typedef struct mm3_bench_op {

@@ -47,7 +47,7 @@ typedef struct trial {
     int n_rounds;
 } trial;
 
-/* ---- one launch ---------------------------------------------------------------------------------------------- */
+/* ---- one launch -------------------------------------------------------------------------------------------------- */
 
 static mm3_status choose(void *user, mm3_op_id op, const void *contract, mm3_choice *choice)
 {
@@ -102,7 +102,7 @@ static mm3_status launch(trial *t, const mm3_bench_row *row, double *seconds)
     return MM3_OK;
 }
 
-/* ---- inputs ---------------------------------------------------------------------------------------------------- */
+/* ---- inputs ------------------------------------------------------------------------------------------------------ */
 
 /* Pages of outputs that were never touched would be made while the clock runs. */
 static void touch_outputs(mm3_op_id op, mm3_case *c)
@@ -150,7 +150,7 @@ static void close_copies(trial *t)
     t->n_scratch = 0;
 }
 
-/* ---- one m ------------------------------------------------------------------------------------------------------ */
+/* ---- one m ------------------------------------------------------------------------------------------------------- */
 
 /* Fill in what is known of the row; find out whether it refuses, and how much scratch it needs. */
 static mm3_status prepare_row(trial *t, mm3_bench_row *row)
@@ -250,8 +250,7 @@ static mm3_status run_m(trial *t, int m, mm3_bench_row *row, int n_rows, size_t 
     return MM3_OK;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------------------
- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 /* The rows of one m, or only their number. */
 static int list_rows(const mm3_bench *b, const char *device, mm3_bench_row *out)

@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "cli/cli.h"
 
-/* ---- errors and output ----------------------------------------------------------------------------------- */
+/* ---- errors and output ------------------------------------------------------------------------------------------- */
 
 /* File names and arguments may hold line ends and control characters; an error stays one line. */
 static void print_line(const char *what, const char *fmt, va_list args)
@@ -95,7 +95,7 @@ json_t *cli_json_ids(const int32_t *ids, int n)
     return array;
 }
 
-/* ---- the model -------------------------------------------------------------------------------------------- */
+/* ---- the model --------------------------------------------------------------------------------------------------- */
 
 bool cli_model_has(const char *dir, const char *name)
 {
@@ -168,7 +168,7 @@ int cli_open_engine(mm3_engine **out, cli_engine *engine)
     return interrupted ? CLI_INTERRUPTED : CLI_FAILED;
 }
 
-/* ---- input ------------------------------------------------------------------------------------------------- */
+/* ---- input ------------------------------------------------------------------------------------------------------- */
 
 bool cli_read_text(const char *path, char **text, size_t *n_bytes)
 {
@@ -268,7 +268,7 @@ uint64_t cli_random_seed(void)
     return seed >> 11;
 }
 
-/* ---- Ctrl-C ------------------------------------------------------------------------------------------------ */
+/* ---- Ctrl-C ------------------------------------------------------------------------------------------------------ */
 
 static volatile sig_atomic_t interrupted;
 

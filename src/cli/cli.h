@@ -22,7 +22,7 @@ typedef struct cli_command {
 const cli_command *cli_find_command(const char *name);
 const cli_command *cli_command_at(int i);
 
-/* ---- options (options.c) --------------------------------------------------------------------------------- */
+/* ---- options (options.c) ----------------------------------------------------------------------------------------- */
 
 typedef enum cli_kind {
     CLI_FLAG,   /* bool */
@@ -75,7 +75,7 @@ int cli_parse(int argc, char **argv, const cli_option *own, int n_own, cli_engin
 /* 'mm3 help options': the options of every command that opens an engine. */
 void cli_print_engine_options(void);
 
-/* ---- shared by commands (cli.c) ---------------------------------------------------------------------------- */
+/* ---- shared by commands (cli.c) ---------------------------------------------------------------------------------- */
 
 /* Print "mm3: text" on standard error as one line; returns CLI_USAGE. */
 int cli_usage(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
@@ -98,8 +98,8 @@ int cli_print_json(json_t *value);
 json_t *cli_json_real(double value);
 json_t *cli_json_ids(const int32_t *ids, int n);
 
-/* The folder of the model: as given, else $MM3_MODEL, else ./models/tiny-m3 if that exists; NULL with an error printed.
- */
+/* The folder of the model: as given, else $MM3_MODEL, else ./models/tiny-m3 if that
+ * exists; NULL with an error printed. */
 const char *cli_model_dir(const char *given);
 /* Open the engine that the options describe, with progress on a terminal while it is tuned, and the tuner's warnings.
  * CLI_GO, or the status to exit with after the error was printed. */
@@ -111,8 +111,8 @@ bool cli_find_plan_cache(cli_engine *engine);
 bool cli_model_has(const char *dir, const char *name);
 /* Read a whole file ("-": standard input) as text for mm3_free(). False with an error printed. */
 bool cli_read_text(const char *path, char **text, size_t *n_bytes);
-/* Read and check a file of --tools; false with an error printed that names the file. *text is for mm3_free() even then.
- */
+/* Read and check a file of --tools; false with an error printed that names the file.
+ * *text is for mm3_free() even then. */
 bool cli_read_tools(const char *path, char **text);
 /* Read token ids from a file ("-": standard input), apart by blanks, line ends or commas; for mm3_free(). */
 bool cli_read_ids(const char *path, int32_t **ids, int *n_ids);
@@ -125,7 +125,7 @@ uint64_t cli_random_seed(void);
 void cli_catch_interrupt(bool on);
 bool cli_interrupted(void);
 
-/* ---- tuning (progress.c) ------------------------------------------------------------------------------------ */
+/* ---- tuning (progress.c) ----------------------------------------------------------------------------------------- */
 
 void cli_progress_begin(cli_progress *p, double budget_s);
 mm3_on_tune cli_on_tune; /* user: cli_progress * */
@@ -137,7 +137,7 @@ json_t *cli_engine_info(mm3_engine *engine);
 void cli_print_warnings(const json_t *info);
 void cli_print_ledger(FILE *to, const json_t *info);
 
-/* ---- text as it comes (stream.c) ---------------------------------------------------------------------------- */
+/* ---- text as it comes (stream.c) --------------------------------------------------------------------------------- */
 
 /* Decodes the tokens of one generation, from the engine's thread, and keeps them. */
 typedef struct cli_stream {
@@ -160,7 +160,7 @@ void cli_stream_close(cli_stream *s);
  * returns whether all went well, with the error printed */
 bool cli_stream_generate(cli_stream *s, mm3_session *session, const mm3_sampling *sampling, const char **finish_reason);
 
-/* ---- commands ----------------------------------------------------------------------------------------------- */
+/* ---- commands ---------------------------------------------------------------------------------------------------- */
 
 int cmd_generate(int argc, char **argv);
 int cmd_chat(int argc, char **argv);

@@ -15,8 +15,7 @@ typedef struct decode_options {
     bool json;
 } decode_options;
 
-/* ---- options ------------------------------------------------------------------------------------------------------
- */
+/* ---- options ----------------------------------------------------------------------------------------------------- */
 
 /* "m3,layers=2,..." of the options; the text is for mm3_free(). False with an error printed. */
 static bool synthetic_text(const decode_options *o, char **text)
@@ -132,8 +131,7 @@ static int print_json(const mm3_bench_decode *r, const char *info, const char *m
     return cli_print_json(root);
 }
 
-/* ---- text ---------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* "0.83 +- 0.01", or "-" */
 static const char *ratio_text(char *text, size_t n, mm3_spread s)
@@ -214,8 +212,7 @@ static int print_text(const mm3_bench_decode *r, const char *info, const char *m
     return CLI_DONE;
 }
 
-/* ---- --------------------------------------------------------------------------------------------------------------
- */
+/* ----  ------------------------------------------------------------------------------------------------------------ */
 
 static int run(const decode_options *o, cli_engine *with, const int *m, int n_m)
 {

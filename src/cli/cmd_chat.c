@@ -32,7 +32,7 @@ typedef struct chat {
     shown last_shown;
 } chat;
 
-/* ---- showing an answer, on the engine's thread ------------------------------------------------------------- */
+/* ---- showing an answer, on the engine's thread ------------------------------------------------------------------- */
 
 static void show(chat *c, shown what, const char *text)
 {
@@ -109,7 +109,7 @@ static bool on_text(void *user, const char *text, bool finish)
     return ok;
 }
 
-/* ---- one turn ------------------------------------------------------------------------------------------------ */
+/* ---- one turn ---------------------------------------------------------------------------------------------------- */
 
 static bool encode(chat *c, int32_t **ids, int *n_ids)
 {
@@ -210,7 +210,7 @@ static bool answer(chat *c, const char *role, const char *said)
     return ok;
 }
 
-/* ---- the conversation ---------------------------------------------------------------------------------------- */
+/* ---- the conversation -------------------------------------------------------------------------------------------- */
 
 static bool replace_text(char **to, const char *text)
 {

@@ -22,7 +22,7 @@ typedef struct report {
     cli_survey survey;
 } report;
 
-/* ---- JSON ------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *device_json(const mm3_device_info *d)
 {
@@ -85,7 +85,7 @@ static int print_json(const report *r)
     return cli_print_json(out);
 }
 
-/* ---- text -------------------------------------------------------------------------------------------------- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* "16.4 MB": at most four digits. */
 static const char *size_text(char *text, size_t n, size_t bytes)
@@ -119,10 +119,8 @@ static void print_candidates(const cli_survey *s)
 /* What lies in the folder and takes no part: none of it is wrong, but its owner may have meant it to. */
 static void print_notes(const mm3_model *m)
 {
-    if (m->n_unused)
-        printf("note      %d tensors are no part of the text model\n", m->n_unused);
-    if (m->n_unlisted)
-        printf("note      %d tensors of the shards are not in the index: ignored\n", m->n_unlisted);
+    if (m->n_unused) printf("note      %d tensors are no part of the text model\n", m->n_unused);
+    if (m->n_unlisted) printf("note      %d tensors of the shards are not in the index: ignored\n", m->n_unlisted);
     if (m->n_strays)
         printf("note      %s%s not in the index: ignored\n", m->stray, m->n_strays == 1 ? " is" : " and others are");
 }
@@ -154,7 +152,7 @@ static void print_text(const report *r)
     print_candidates(&r->survey);
 }
 
-/* ---- ------------------------------------------------------------------------------------------------------- */
+/* ----  ------------------------------------------------------------------------------------------------------------ */
 
 /* The sizes that the engine would choose. */
 static mm3_status fill(report *r)

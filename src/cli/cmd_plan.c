@@ -27,7 +27,7 @@ static void close_job(job *j)
     mm3_free(j->path);
 }
 
-/* ---- plans and models ------------------------------------------------------------------------------------------- */
+/* ---- plans and models -------------------------------------------------------------------------------------------- */
 
 static mm3_status load(mm3_plan **out, const char *path)
 {
@@ -74,7 +74,7 @@ static mm3_status open_steps(job *j, int max_batch, cli_steps *steps)
                           MM3_MIN(o->chunk ? o->chunk : CHUNK, context), context);
 }
 
-/* ---- show ------------------------------------------------------------------------------------------------------- */
+/* ---- show -------------------------------------------------------------------------------------------------------- */
 
 /* Whether the keys differ in m at most. */
 static bool same_but_m(const mm3_key *a, const mm3_key *b)
@@ -163,7 +163,7 @@ static int show(job *j, int n, char **operand)
     return n;
 }
 
-/* ---- why -------------------------------------------------------------------------------------------------------- */
+/* ---- why --------------------------------------------------------------------------------------------------------- */
 
 /* A stage that the plan doesn't decide: what would run, and which candidates accept it. The decision's arrays are the
  * caller's: tried[MM3_MAX_CANDIDATES * MAX_TACTICS], and text for it. */
@@ -322,7 +322,7 @@ static int why(job *j, int n, char **operand)
     return status == CLI_GO ? CLI_DONE : status;
 }
 
-/* ---- diff ------------------------------------------------------------------------------------------------------- */
+/* ---- diff -------------------------------------------------------------------------------------------------------- */
 
 static int diff(job *j, int n, char **operand)
 {
@@ -343,7 +343,7 @@ static int diff(job *j, int n, char **operand)
     return st == MM3_OK ? CLI_DONE : cli_failed();
 }
 
-/* ---- --------------------------------------------------------------------------------------------------------- */
+/* ----  ------------------------------------------------------------------------------------------------------------ */
 
 int cmd_plan(int argc, char **argv)
 {

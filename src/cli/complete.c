@@ -15,7 +15,7 @@ static void put_words(FILE *to, const cli_option *o)
     for (const char *w = cli_words_of(o); *w; w++) fputc(*w == '|' ? ' ' : *w, to);
 }
 
-/* ---- bash ------------------------------------------------------------------------------------------------------ */
+/* ---- bash -------------------------------------------------------------------------------------------------------- */
 
 /* What completes the value of an option: "--model | -m) kind=folders ;;" */
 static void bash_value(FILE *to, const cli_option *o)
@@ -116,7 +116,7 @@ int cli_print_bash(void)
     return CLI_DONE;
 }
 
-/* ---- zsh ------------------------------------------------------------------------------------------------------- */
+/* ---- zsh --------------------------------------------------------------------------------------------------------- */
 
 /* Text within single quotes and brackets of _arguments; one line. */
 static void zsh_text(FILE *to, const char *text)

@@ -3,7 +3,7 @@
 
 #include "cli/decisions.h"
 
-/* ---- for people ------------------------------------------------------------------------------------------------- */
+/* ---- for people -------------------------------------------------------------------------------------------------- */
 
 /* The first of every list: the yardstick. */
 static bool is_first(const char *choice)
@@ -113,7 +113,7 @@ void cli_print_step(const mm3_step_verdict *v)
         printf(": the winners' step takes %.2f of the natives'\n", v->ratio);
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *positive(double x) { return x > 0 ? cli_json_real(x) : json_null(); }
 
@@ -151,7 +151,7 @@ json_t *cli_step_json(const mm3_step_verdict *v)
                      v->timed ? cli_json_real(v->ratio) : json_null(), "of", v->of);
 }
 
-/* ---- which ------------------------------------------------------------------------------------------------------ */
+/* ---- which ------------------------------------------------------------------------------------------------------- */
 
 bool cli_read_key(const char *text, char *copy, mm3_key *key)
 {

@@ -204,7 +204,7 @@ void mm3_device_run(mm3_device *device, const mm3_call *calls, int n_calls)
     mm3__pool_run(device->pool, calls, n_calls);
 }
 
-/* ---- graphs -------------------------------------------------------------------------------------------------- */
+/* ---- graphs ------------------------------------------------------------------------------------------------------ */
 
 struct mm3_graph {
     mm3_device *device; /* borrowed */

@@ -77,7 +77,7 @@ typedef struct measuring {
     double bytes;
 } measuring;
 
-/* ---- the request ------------------------------------------------------------------------------------------------ */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static mm3_status read_request(measuring *m, const char *text)
 {
@@ -104,8 +104,7 @@ done:
     return st;
 }
 
-/* ---- a step's inputs ----------------------------------------------------------------------------------------------
- */
+/* ---- a step's inputs --------------------------------------------------------------------------------------------- */
 
 /* Free pages for every sequence, with numbers of an ordinary size in them. */
 static mm3_status borrow_pages(measuring *m)
@@ -155,8 +154,7 @@ static void fill_rows(measuring *m)
     }
 }
 
-/* ---- the stamped graph --------------------------------------------------------------------------------------------
- */
+/* ---- the stamped graph ------------------------------------------------------------------------------------------- */
 
 static void run_stamp(const mm3_call *call, int i_thread, int n_threads)
 {
@@ -420,8 +418,7 @@ static mm3_status run_rounds(measuring *m)
     return MM3_OK;
 }
 
-/* ---- the result ----------------------------------------------------------------------------------------------------
- */
+/* ---- the result -------------------------------------------------------------------------------------------------- */
 
 static json_t *times_json(const double *s, int n)
 {

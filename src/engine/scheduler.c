@@ -8,7 +8,7 @@
 
 #include "engine/state.h"
 
-/* ---- pages ------------------------------------------------------------------------------------------------ */
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
 
 /* Make the session own pages for its first n tokens. */
 static mm3_status reserve_pages(mm3_engine *e, mm3_session *s, int n)
@@ -35,7 +35,7 @@ static void show_pages(mm3_engine *e, mm3_job *job)
     for (; job->n_table < s->n_pages; job->n_table++) row[job->n_table] = s->page[job->n_table];
 }
 
-/* ---- penalties -------------------------------------------------------------------------------------------- */
+/* ---- penalties --------------------------------------------------------------------------------------------------- */
 
 static bool wants_counts(const mm3_sampling *s)
 {
@@ -74,7 +74,7 @@ static mm3_sample_row sample_row_of(const mm3_job *job)
                              .seed = s->seed };
 }
 
-/* ---- the life of a job -------------------------------------------------------------------------------------- */
+/* ---- the life of a job ------------------------------------------------------------------------------------------- */
 
 static void finish(mm3_engine *e, mm3_job *job, mm3_status st)
 {
@@ -117,7 +117,7 @@ static void take_token(mm3_engine *e, mm3_job *job, int32_t token, float logprob
         finish(e, job, MM3_OK);
 }
 
-/* ---- steps --------------------------------------------------------------------------------------------------- */
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 static void fill_row(mm3_step_block *b, int i, const mm3_job *job, int position)
 {
@@ -220,7 +220,7 @@ static void step_decode(mm3_engine *e)
     }
 }
 
-/* ---- the loop ------------------------------------------------------------------------------------------------ */
+/* ---- the loop ---------------------------------------------------------------------------------------------------- */
 
 /* Evaluate and score: make the sequence hold the job's tokens, keeping what the cache has of them. */
 static mm3_status set_tokens(mm3_engine *e, mm3_job *job)

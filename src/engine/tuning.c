@@ -34,7 +34,7 @@ typedef struct tuning {
     bool natives_everywhere;
 } tuning;
 
-/* ---- shapes and the gate --------------------------------------------------------------------------------------- */
+/* ---- shapes and the gate ----------------------------------------------------------------------------------------- */
 
 static mm3_status add_shape(tuning *t, int m)
 {
@@ -94,8 +94,7 @@ static mm3_status find_gate(tuning *t)
     return MM3_OK;
 }
 
-/* ---- pass 1: collect -----------------------------------------------------------------------------------------------
- */
+/* ---- pass 1: collect --------------------------------------------------------------------------------------------- */
 
 static mm3_status collect(tuning *t, mm3_step_shape shape)
 {
@@ -145,8 +144,7 @@ static mm3_status check_pins(const tuning *t)
     return MM3_OK;
 }
 
-/* ---- operands as a real step has them
- * -------------------------------------------------------------------------------- */
+/* ---- operands as a real step has them ---------------------------------------------------------------------------- */
 
 static int n_contexts(const mm3_engine *e)
 {
@@ -304,8 +302,7 @@ static bool progress(void *user, int i_stage, int n_stages, const char *key, con
     return t->options->on_tune(t->options->on_tune_user, t->n_tuned_before + i_stage, t->n_stages_in_all, key, best);
 }
 
-/* ---- pass 1: tune
- * ------------------------------------------------------------------------------------------------------ */
+/* ---- pass 1: tune ------------------------------------------------------------------------------------------------ */
 
 static mm3_status tune_list(tuning *t, const mm3_stage *stages, int n, const mm3_step_shape *shape, double step_bytes)
 {
@@ -366,8 +363,7 @@ static mm3_status tune_steps(tuning *t)
     return MM3_OK;
 }
 
-/* ---- pass 2: record, and the joint check
- * ----------------------------------------------------------------------------------- */
+/* ---- pass 2: record, and the joint check ------------------------------------------------------------------------- */
 
 static mm3_status record(mm3_engine *e, const mm3_step_shape *shape, mm3_choose *choose, void *user, mm3_recorder **out)
 {
@@ -475,8 +471,7 @@ done:
     return st;
 }
 
-/* ---- all of it
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static mm3_status open_tuner(tuning *t)
 {

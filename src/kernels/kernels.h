@@ -48,7 +48,7 @@ typedef struct mm3_choice {
     const mm3_tactic *tactic;
 } mm3_choice;
 
-/* ---- pins (pins.c): 'OP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC]', several apart by ';' ---------------------- */
+/* ---- pins (pins.c): 'OP[,FIELD=V|V..W]...=CANDIDATE[/TACTIC]', several apart by ';' ------------------------------ */
 
 typedef struct mm3_pins mm3_pins;
 /* errors  MM3_ERR_ARG an unknown op, field, candidate or tactic, with the known ones */
@@ -57,7 +57,7 @@ void mm3_pins_free(mm3_pins **pins);
 /* The last pin whose fields all match the key, if any. */
 bool mm3_pins_match(const mm3_pins *pins, const mm3_key *key, mm3_choice *choice);
 
-/* ---- recorders ------------------------------------------------------------------------------------------- */
+/* ---- recorders --------------------------------------------------------------------------------------------------- */
 
 /* The network issues each operation through one of these; what happens is the recorder's business. */
 typedef struct mm3_recorder mm3_recorder;
@@ -104,8 +104,10 @@ void mm3_record_close(mm3_recorder **recorder);
 mm3_choose mm3_choose_native;
 
 /* Bind one operation: the phases of its choice or, for a split chain, of its parts' choices. What recorders are made
- * of. parts    room for a chain's sub-stages, which the calls then point to: MM3_MAX_PARTS scratch  what the calls get
- *   need     bytes of scratch they want
+ * of.
+ *   parts  [MM3_MAX_PARTS] room for a chain's sub-stages, which the calls then point to
+ *   need   bytes of scratch they want
+ *   bound  [MM3_MAX_BOUND] the calls, in their order; their scratch is NULL
  * errors  MM3_ERR_UNSUPPORTED the choice refuses the operation; those of choose */
 typedef struct mm3_bound {
     mm3_call call;

@@ -12,7 +12,7 @@ enum {
     MAX_CRASHES = 1024          /* far more than operations times candidates */
 };
 
-/* ---- head ---------------------------------------------------------------------------------------------------- */
+/* ---- head -------------------------------------------------------------------------------------------------------- */
 
 /* '|' separates fields and a line is a line, whatever a processor calls itself. */
 static void to_field(char *s)
@@ -51,7 +51,7 @@ const char *mm3_plan_head_differs(const mm3_plan_head *a, const mm3_plan_head *b
     return why;
 }
 
-/* ---- open, close --------------------------------------------------------------------------------------------- */
+/* ---- open, close ------------------------------------------------------------------------------------------------- */
 
 mm3_status mm3_plan_open(mm3_plan **out, const mm3_plan_head *head)
 {
@@ -94,7 +94,7 @@ void mm3_plan_close(mm3_plan **plan)
 
 const mm3_plan_head *mm3_plan_head_of(const mm3_plan *plan) { return &plan->head; }
 
-/* ---- order and look-up --------------------------------------------------------------------------------------- */
+/* ---- order and look-up ------------------------------------------------------------------------------------------- */
 
 /* "m=8" before "m=16": runs of digits by value, all else by byte. Equal only where the texts are. */
 static int compare_natural(const char *a, const char *b)
@@ -198,7 +198,7 @@ const mm3_step_verdict *mm3_plan_find_step(const mm3_plan *plan, const char *ste
     return NULL;
 }
 
-/* ---- changes --------------------------------------------------------------------------------------------------- */
+/* ---- changes ----------------------------------------------------------------------------------------------------- */
 
 static mm3_status room_for_one(void **array, int *max, int n, size_t element)
 {
@@ -373,7 +373,7 @@ mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept)
     return MM3_OK;
 }
 
-/* ---- hash and difference ---------------------------------------------------------------------------------------- */
+/* ---- hash and difference ----------------------------------------------------------------------------------------- */
 
 uint32_t mm3__hash_text(uint32_t hash, const char *text)
 {

@@ -64,8 +64,7 @@ void mm3_plan_bind(mm3_plan *plan, const char *device, mm3_kernels_of_fn *kernel
     if (n_stale > 1) mm3_buf_printf(warnings, "%s: stale, ignored: %s and %d more\n", what, first, n_stale - 1);
 }
 
-/* ---- choosing -----------------------------------------------------------------------------------------------------
- */
+/* ---- choosing ---------------------------------------------------------------------------------------------------- */
 
 static void remove_m(mm3_key *key)
 {

@@ -8,7 +8,7 @@
 
 enum { MAX_LINE = 2048, MAX_FIELDS = 8, MAX_PLAN_BYTES = 64 << 20 };
 
-/* ---- small pieces: each says NULL, or why not ------------------------------------------------------------------- */
+/* ---- small pieces: each says NULL, or why not -------------------------------------------------------------------- */
 
 /* Cut at " | "; returns the number of fields, or 0 where there are more than max. */
 static int cut(char *line, char **field, int max)
@@ -81,7 +81,7 @@ static bool parse_error(const char *s, double *error)
     return strncmp(s, "err ", 4) == 0 && parse_positive(s + 4, error);
 }
 
-/* ---- lines ------------------------------------------------------------------------------------------------------ */
+/* ---- lines ------------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     mm3_plan *plan;
@@ -254,8 +254,7 @@ static const char *parse_line(reader *r, char *line)
     return why;
 }
 
-/* ---- the whole -----------------------------------------------------------------------------------------------------
- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static bool parse_numbered(const char *s, const char *word, int low, int *value)
 {

@@ -29,7 +29,7 @@ typedef struct reader {
     mm3_arena *arena;
 } reader;
 
-/* ---- one key ----------------------------------------------------------------------------------------------- */
+/* ---- one key ----------------------------------------------------------------------------------------------------- */
 
 static bool has(const json_t *object, const char *key)
 {
@@ -83,7 +83,7 @@ static mm3_status need_int(const json_t *object, const char *key, const char *wh
     return MM3_OK;
 }
 
-/* ---- which model it is --------------------------------------------------------------------------------------- */
+/* ---- which model it is ------------------------------------------------------------------------------------------- */
 
 /* architectures and model_type, where present, must be M3's. text_config's own model_type is not asked: released
  * files lack it, and exports carry that of the model they started from. */
@@ -125,7 +125,7 @@ static mm3_status check_switches(const reader *r)
     return MM3_OK;
 }
 
-/* ---- sizes ------------------------------------------------------------------------------------------------- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static mm3_status read_sizes(const reader *r)
 {
@@ -194,7 +194,7 @@ static mm3_status read_rope(const reader *r)
     return MM3_OK;
 }
 
-/* ---- per-layer lists ----------------------------------------------------------------------------------------- */
+/* ---- per-layer lists --------------------------------------------------------------------------------------------- */
 
 /* One of the two spellings of a per-layer list: 0 and 1, or two words. */
 typedef struct layer_list {
@@ -253,7 +253,7 @@ static mm3_status read_both(const reader *r, const layer_list *a, const layer_li
     return MM3_OK;
 }
 
-/* ---- experts ----------------------------------------------------------------------------------------------- */
+/* ---- experts ----------------------------------------------------------------------------------------------------- */
 
 static mm3_status read_experts(const reader *r)
 {
@@ -288,7 +288,7 @@ static mm3_status read_experts(const reader *r)
     return MM3_OK;
 }
 
-/* ---- sparse attention ----------------------------------------------------------------------------------------- */
+/* ---- sparse attention -------------------------------------------------------------------------------------------- */
 
 /* A size under its released name in sparse_attention_config, its later name beside the sizes, or both and equal. */
 static mm3_status get_index_int(const reader *r, const char *released, const char *later, int high, int *out)
@@ -359,7 +359,7 @@ static mm3_status read_sparse(const reader *r)
     return check_index_value(r);
 }
 
-/* ---- quantization and stop ids --------------------------------------------------------------------------------- */
+/* ---- quantization and stop ids ----------------------------------------------------------------------------------- */
 
 static mm3_status read_quantization(const reader *r, const json_t *object, const char *owner)
 {

@@ -28,7 +28,7 @@ static void put_name(char out[MAX_NAME], const char *fmt, ...)
     va_end(args);
 }
 
-/* ---- one tensor -------------------------------------------------------------------------------------------- */
+/* ---- one tensor -------------------------------------------------------------------------------------------------- */
 
 static mm3_status missing(const loader *l, const char *name)
 {
@@ -165,7 +165,7 @@ static mm3_status bind_vector(loader *l, const float **out, const char *prefix, 
     return MM3_OK;
 }
 
-/* ---- layers ------------------------------------------------------------------------------------------------ */
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
 
 static mm3_status load_attention(loader *l, mm3_layer *y, const char *p)
 {
@@ -236,7 +236,7 @@ static mm3_status load_layer(loader *l, int i)
     return load_mlp(l, y, p, "mlp", c->dense_intermediate);
 }
 
-/* ---- tensors that nobody read -------------------------------------------------------------------------------- */
+/* ---- tensors that nobody read ------------------------------------------------------------------------------------ */
 
 static bool starts_with(const char *s, const char *prefix) { return strncmp(s, prefix, strlen(prefix)) == 0; }
 
@@ -294,7 +294,7 @@ static mm3_status check_unread(loader *l)
     return MM3_OK;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* Weights that one token reads: everything, but one row of the embedding and experts_per_token of the experts. */
 static size_t count_step_bytes(const loader *l, size_t embed_bytes)

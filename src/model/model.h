@@ -28,7 +28,7 @@ typedef struct mm3_config {
 MM3_MUST_USE mm3_status mm3_config_parse(mm3_config *out, mm3_arena *arena, const char *text, size_t n_bytes,
                                          const char *what);
 
-/* ---- safetensors (safetensors.c, shards.c) -------------------------------------------------------------------- */
+/* ---- safetensors (safetensors.c, shards.c) ----------------------------------------------------------------------- */
 
 typedef enum mm3_st_dtype {
     MM3_ST_BOOL,
@@ -84,7 +84,7 @@ int mm3_shards_count_strays(const mm3_shards *shards, const char **first);
 MM3_MUST_USE mm3_status mm3_safetensors_parse(mm3_tensor **tensors, int *n, mm3_arena *arena, const unsigned char *data,
                                               size_t n_bytes, const char *path);
 
-/* ---- the model (model.c) ------------------------------------------------------------------------------------ */
+/* ---- the model (model.c) ----------------------------------------------------------------------------------------- */
 
 /* One decoder layer. Weights are views into the maps; norms are FP32 copies in the arena. Shapes: docs/numerics.md
  * and the check in model.c. Members that a layer does not have are zero. */
@@ -128,7 +128,7 @@ typedef struct mm3_model {
 MM3_MUST_USE mm3_status mm3_model_open(mm3_model **out, const char *dir);
 void mm3_model_close(mm3_model **model);
 
-/* ---- a model of random numbers, for benchmarks (synthetic.c) ---------------------------------------------------- */
+/* ---- a model of random numbers, for benchmarks (synthetic.c) ----------------------------------------------------- */
 
 /* Sizes of the released model, in part cut down. Of the layers the first `dense` have full attention and a dense MLP,
  * the others sparse attention and experts. */

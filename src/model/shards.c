@@ -29,7 +29,7 @@ typedef struct part {
     int n;
 } part;
 
-/* ---- look-up ----------------------------------------------------------------------------------------------- */
+/* ---- look-up ----------------------------------------------------------------------------------------------------- */
 
 static size_t hash(const char *s)
 {
@@ -79,7 +79,7 @@ const mm3_tensor *mm3_shards_find_unlisted(const mm3_shards *shards, const char 
     return NULL;
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static mm3_status open_file(mm3_shards *s, const char *dir, part *p)
 {
@@ -137,7 +137,7 @@ static mm3_status open_single(mm3_shards *s, const char *dir)
     return gather(s, dir, p, 1, NULL);
 }
 
-/* ---- index ------------------------------------------------------------------------------------------------- */
+/* ---- index ------------------------------------------------------------------------------------------------------- */
 
 /* Every file the map names, once, in the order of the map; file names that leave the folder are refused. */
 static mm3_status list_files(json_t *files, const json_t *map, const char *index)

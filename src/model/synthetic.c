@@ -25,7 +25,7 @@ static const mm3_synthetic m3 = { .hidden = 6144,
                                   .experts_per_token = 4,
                                   .seed = 1 };
 
-/* ---- the text ------------------------------------------------------------------------------------------------ */
+/* ---- the text ---------------------------------------------------------------------------------------------------- */
 
 /* Sizes that can be given, with what they must be multiples of. */
 static const struct {
@@ -103,7 +103,7 @@ mm3_status mm3_synthetic_parse(mm3_synthetic *out, const char *text)
     return MM3_OK;
 }
 
-/* ---- sizes ----------------------------------------------------------------------------------------------------- */
+/* ---- sizes ------------------------------------------------------------------------------------------------------- */
 
 static void complete(mm3_synthetic *s)
 {
@@ -337,8 +337,7 @@ static const float *make_norm(maker *k, int n, int n_plain)
     return x;
 }
 
-/* ---- routing ------------------------------------------------------------------------------------------------------
- */
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
 
 /* The chance of each rank to be among the chosen: in proportion to 1 / rank, none above 0.9, the sum what is chosen. */
 static void zipf(int n, int top_k, double *chance)
@@ -426,8 +425,7 @@ static void make_router(maker *k, mm3_layer *y)
     y->router_bias = take(k, (size_t)n * sizeof(float)); /* zero */
 }
 
-/* ---- layers --------------------------------------------------------------------------------------------------------
- */
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
 
 static void make_attention(maker *k, mm3_layer *y)
 {

@@ -12,8 +12,7 @@
  *   selected  [m, n_kv, top_k] from index_select: only tokens of these blocks of `block` tokens; NULL: all tokens
  *   out       [m, n_q, 128]
  *   context   no position reaches this; for who sizes data by it. Not in the key: a decision serves every length
- *   rounds    FP32 scores, softmax and sums, any order; weights below 2^-126 of the largest may be dropped
- */
+ *   rounds    FP32 scores, softmax and sums, any order; weights below 2^-126 of the largest may be dropped */
 typedef struct mm3_attention {
     int m, n_q, top_k, block, context;
     float scale;

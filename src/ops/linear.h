@@ -17,8 +17,7 @@ enum { MM3_MAX_SEGMENTS = 5 };
  *   rounds   W8A8: products exact, FP32 accumulation. W8A16: FP32 products and accumulation; a candidate that
  *            rounds x to BF16 says operand=bf16. Any order of summation. A value whose magnitude in exact arithmetic
  *            is below 2^-126 may come out as anything up to that.
- *   trap     weight scale byte 0 is 2^-127, not zero; 255 makes its 32 weights NaN, so every out[i, j] of that row
- */
+ *   trap     weight scale byte 0 is 2^-127, not zero; 255 makes its 32 weights NaN, so every out[i, j] of that row */
 typedef struct mm3_linear {
     int m, n, k;
     mm3_act act;

@@ -19,7 +19,7 @@ typedef enum mm3_op_id {
     MM3_N_OPS
 } mm3_op_id;
 
-/* ---- descriptors: what check, bench and the tuner need to know of any operation ------------------------- */
+/* ---- descriptors: what check, bench and the tuner need to know of any operation ---------------------------------- */
 
 /* The stage key: every field that a launch depends on, in a fixed order, as name=value. */
 enum { MM3_MAX_KEY_FIELDS = 16 };

@@ -55,8 +55,8 @@ static inline uint64_t mm3_random_bits(uint64_t seed, int32_t position, int32_t 
     return z ^ (z >> 32);
 }
 
-/* Uniform in (0, 1): the middles of 2^52 equal steps, each exact in a double (with 53 bits the last one rounds to 1).
- */
+/* Uniform in (0, 1): the middles of 2^52 equal steps, each exact in a double (with 53
+ * bits the last one rounds to 1). */
 static inline double mm3_uniform(uint64_t bits) { return ((double)(bits >> 12) + 0.5) * 0x1p-52; }
 
 /* A standard Gumbel variable: -log(-log(u)), u in (0, 1); always between -3.7 and 36.8. */

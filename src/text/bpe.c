@@ -19,8 +19,7 @@ mm3_status mm3__emit(mm3__encoder *e, int32_t id)
     return MM3_OK;
 }
 
-/* ---- the heap: the smallest rank << 32 | position on top ----------------------------------------------------------
- */
+/* ---- the heap: the smallest rank << 32 | position on top --------------------------------------------------------- */
 
 static mm3_status heap_push(mm3__encoder *e, uint64_t key)
 {
@@ -52,8 +51,7 @@ static uint64_t heap_pop(mm3__encoder *e)
     return top;
 }
 
-/* ---- merging --------------------------------------------------------------------------------------------------------
- */
+/* ---- merging ----------------------------------------------------------------------------------------------------- */
 
 /* Look the pair (i, its next) up, and queue it if it merges. */
 static mm3_status consider(mm3__encoder *e, int32_t i)

@@ -12,7 +12,7 @@
 #define MM3__CALLS MM3__NS "<tool_call>"
 #define MM3__CALLS_END MM3__NS "</tool_call>"
 
-/* ---- rendered prompts (chat_template.c) ----------------------------------------------------------------- */
+/* ---- rendered prompts (chat_template.c) -------------------------------------------------------------------------- */
 
 /* A prompt as text, byte for byte the reference template's, and which bytes of it are control tokens. Whatever
  * lies between two controls is one run of ordinary text, whoever wrote it: template and caller together. */
@@ -37,7 +37,7 @@ MM3_MUST_USE mm3_status mm3__thinking_parse(mm3__thinking *out, const char *thin
  * parameters that are objects or absent; NULL where `tools` is NULL. json_decref() it. */
 MM3_MUST_USE mm3_status mm3__tools_read(json_t **out, const char *tools);
 
-/* ---- tool calls in the model's text (tool_call.c) --------------------------------------------------------- */
+/* ---- tool calls in the model's text (tool_call.c) ---------------------------------------------------------------- */
 
 /* Read the calls of one envelope.
  *   block    from MM3__CALLS to MM3__CALLS_END or to the end of the text; valid UTF-8
@@ -49,7 +49,7 @@ MM3_MUST_USE mm3_status mm3__tools_read(json_t **out, const char *tools);
 MM3_MUST_USE mm3_status mm3__calls_read(const char *block, size_t n, const json_t *tools, int index, mm3_buf *calls,
                                         int *n_calls);
 
-/* ---- JSON as Python's json module reads and writes it (python_json.c) --------------------------------------- */
+/* ---- JSON as Python's json module reads and writes it (python_json.c) -------------------------------------------- */
 
 /* Parse any JSON value. Unlike jansson alone it keeps integers of any size (mm3__json_integer) and U+0000.
  *   flags  more jansson flags, like JSON_REJECT_DUPLICATES

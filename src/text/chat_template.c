@@ -50,7 +50,7 @@ static const struct {
 static const char *const markers[] = { START,          "]~b]",        "[e~[",         MM3__NS,       MM3__THINK,
                                        MM3__THINK_END, "<tool_call>", "</tool_call>", "]<]image[>[", "]<]video[>[" };
 
-/* ---- building the prompt -------------------------------------------------------------------------------- */
+/* ---- building the prompt ----------------------------------------------------------------------------------------- */
 
 static void add_control(mm3__rendered *r, size_t at, size_t n)
 {
@@ -111,7 +111,7 @@ static void say_part(mm3__rendered *r, const mm3__rendered *from, size_t begin, 
             add_control(r, from->control[i].at - begin + shift, from->control[i].n);
 }
 
-/* ---- checking what the caller gave ------------------------------------------------------------------------ */
+/* ---- checking what the caller gave ------------------------------------------------------------------------------- */
 
 /* A caller's word for an error line: cut at a whole character, one line. */
 typedef struct quotable {
@@ -229,7 +229,7 @@ done:
     return st;
 }
 
-/* ---- parts of a message ------------------------------------------------------------------------------------ */
+/* ---- parts of a message ------------------------------------------------------------------------------------------ */
 
 static mm3_status say_content_part(mm3__rendered *r, const json_t *part, size_t i_message, size_t i_part)
 {
@@ -360,7 +360,7 @@ static mm3_status say_calls(mm3__rendered *r, const json_t *calls, size_t i_mess
     return MM3_OK;
 }
 
-/* ---- one assistant message -------------------------------------------------------------------------------- */
+/* ---- one assistant message --------------------------------------------------------------------------------------- */
 
 static const char *find(const char *s, const char *end, const char *word)
 {
@@ -433,7 +433,7 @@ done:
     return st;
 }
 
-/* ---- the whole prompt -------------------------------------------------------------------------------------- */
+/* ---- the whole prompt -------------------------------------------------------------------------------------------- */
 
 typedef enum role { ROOT, SYSTEM, DEVELOPER, USER, AI, TOOL } role;
 

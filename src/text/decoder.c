@@ -37,8 +37,7 @@ mm3_status mm3_tokenizer_decode(const mm3_tokenizer *tokenizer, const int32_t *i
     return mm3_buf_take(&b, text, n_bytes);
 }
 
-/* ---- piece by piece
- * -------------------------------------------------------------------------------------------------- */
+/* ---- piece by piece ---------------------------------------------------------------------------------------------- */
 
 struct mm3_decoder {
     const mm3_tokenizer *tokenizer; /* borrowed */

@@ -70,7 +70,7 @@ void mm3_parser_close(mm3_parser **parser)
     *parser = NULL;
 }
 
-/* ---- bytes to UTF-8 ------------------------------------------------------------------------------------------ */
+/* ---- bytes to UTF-8 ---------------------------------------------------------------------------------------------- */
 
 static void add_bytes(mm3_parser *p, const char *text, size_t n, bool finish)
 {
@@ -97,7 +97,7 @@ static void add_bytes(mm3_parser *p, const char *text, size_t n, bool finish)
     if (finish) p->n_cut = 0;
 }
 
-/* ---- markers --------------------------------------------------------------------------------------------------- */
+/* ---- markers ----------------------------------------------------------------------------------------------------- */
 
 typedef enum hit { NO, MAYBE, YES } hit; /* MAYBE: more text is needed to tell */
 
@@ -140,8 +140,7 @@ static marker marker_at(const char *s, size_t n, bool finish, size_t *length)
     return maybe && !finish ? UNDECIDED : NONE;
 }
 
-/* ---- the states: each takes what it can from the front of s and returns how much; 0: it needs more ------------------
- */
+/* ---- the states: each takes what it can from the front of s and returns how much; 0: it needs more --------------- */
 
 static void emit(mm3_parser *p, const char *s, size_t n) { mm3_buf_add(&p->text[p->reasoning], s, n); }
 
@@ -315,7 +314,7 @@ static mm3_status parse(mm3_parser *p, bool finish)
     return MM3_OK;
 }
 
-/* ---- deltas ---------------------------------------------------------------------------------------------------- */
+/* ---- deltas ------------------------------------------------------------------------------------------------------ */
 
 static mm3_status write_delta(mm3_parser *p, char **delta)
 {

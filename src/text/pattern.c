@@ -1,7 +1,7 @@
-/* Patterns of tokenizer.json are written for Oniguruma; this rewrites them so that PCRE2 finds the same, or refuses.
- * Knows the two dialects only. What differs: \s (PCRE2 adds U+180E), \v, \h, {n}?, {n,m}+, nested sets, properties of
- * newer Unicode versions, and letters that fold to several. Text that is not in the grammar below is never guessed at.
- */
+/* Patterns of tokenizer.json are written for Oniguruma; this rewrites them so that PCRE2 finds the
+ * same, or refuses. Knows the two dialects only. What differs: \s (PCRE2 adds U+180E), \v, \h, {n}?,
+ * {n,m}+, nested sets, properties of newer Unicode versions, and letters that fold to several. Text
+ * that is not in the grammar below is never guessed at. */
 #include <string.h>
 
 #include "text/tokenizer.h"
@@ -20,7 +20,7 @@ static mm3_status refuse(const translation *t, const char *from, size_t n, const
                     mm3__show(shown, from, strnlen(from, n)), why);
 }
 
-/* ---- sets ------------------------------------------------------------------------------------------------------- */
+/* ---- sets -------------------------------------------------------------------------------------------------------- */
 
 /* Characters with the Unicode property White_Space: what \s is to Oniguruma. */
 static const char white_space[] = "\\x{9}-\\x{D}\\x{20}\\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}"
@@ -54,8 +54,7 @@ static bool is_category(const char *name)
     return false;
 }
 
-/* ---- escapes ------------------------------------------------------------------------------------------------------
- */
+/* ---- escapes ----------------------------------------------------------------------------------------------------- */
 
 typedef struct escape {
     bool is_set;      /* else one character */
@@ -170,8 +169,7 @@ static mm3_status put_char(translation *t, const char *from, int32_t code)
     return MM3_OK;
 }
 
-/* ---- the grammar ----------------------------------------------------------------------------------------------------
- */
+/* ---- the grammar ------------------------------------------------------------------------------------------------- */
 
 static mm3_status put_set_item(translation *t, const char *from, const escape *e)
 {

@@ -18,8 +18,7 @@ static void pcre2_give(void *p, void *user)
 
 pcre2_general_context *mm3__pcre2_memory(void) { return pcre2_general_context_create(pcre2_take, pcre2_give, NULL); }
 
-/* ---- reading ------------------------------------------------------------------------------------------------------
- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 /* Compile a pattern as the next split. literal: the text itself, no regular expression. */
 static mm3_status add_split(mm3__pretokenizer *p, const char *pattern, bool literal, bool keep_match, bool keep_gap,
@@ -149,8 +148,7 @@ void mm3__pretokenizer_free(mm3__pretokenizer *p)
     *p = (mm3__pretokenizer){ 0 };
 }
 
-/* ---- splitting ------------------------------------------------------------------------------------------------------
- */
+/* ---- splitting --------------------------------------------------------------------------------------------------- */
 
 /* Where the pattern matches next at or after text + from; *found false: nowhere. */
 static mm3_status next_match(mm3__encoder *e, const pcre2_code *code, const unsigned char *text, size_t n, size_t from,

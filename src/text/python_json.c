@@ -10,7 +10,7 @@
  * text of which one could be mistaken for the other is refused, so a marked string is always such an integer. */
 #define MARK "\xEF\xB7\x90" /* U+FDD0 */
 
-/* ---- reading ------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -131,7 +131,7 @@ const char *mm3__json_integer(const json_t *v)
 
 bool mm3__json_is_text(const json_t *v) { return json_is_string(v) && !mm3__json_integer(v); }
 
-/* ---- writing ------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* repr(float): the fewest digits that read back as the same number. */
 static void write_real(mm3_buf *b, double x)

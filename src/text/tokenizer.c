@@ -26,8 +26,7 @@ mm3_status mm3__component_type(const json_t *component, const char *what, const 
     return mm3_json_string(component, "type", what, false, NULL, type);
 }
 
-/* ---- components
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- components -------------------------------------------------------------------------------------------------- */
 
 static mm3_status read_normalizer(mm3_tokenizer *t, const json_t *component, const char *what, int depth)
 {
@@ -54,8 +53,8 @@ static mm3_status read_normalizer(mm3_tokenizer *t, const json_t *component, con
     return MM3_OK;
 }
 
-/* Those that only add special tokens, or only move offsets, which mm3 does not have: encode adds no token of its own.
- */
+/* Those that only add special tokens, or only move offsets, which mm3 does not have:
+ * encode adds no token of its own. */
 static mm3_status check_post_processor(const json_t *component, const char *what, int depth)
 {
     const json_t *list = json_object_get(component, "processors");
@@ -164,8 +163,8 @@ static mm3_status read_matchers(mm3_tokenizer *t, const json_t *added, const cha
 static mm3_status read_tokenizer(mm3_tokenizer *t, const json_t *root, mm3__scan *vocab, mm3__scan *merges,
                                  const char *file)
 {
-    /* truncation and padding are defaults for callers of the reference, which its users switch off; no part of a token.
-     */
+    /* truncation and padding are defaults for callers of the reference, which its users
+     * switch off; no part of a token. */
     static const char *const members[] = { "version",       "truncation",     "padding", "added_tokens", "normalizer",
                                            "pre_tokenizer", "post_processor", "decoder", "model",        NULL };
     const json_t *added = json_object_get(root, "added_tokens");
@@ -185,8 +184,7 @@ static mm3_status read_tokenizer(mm3_tokenizer *t, const json_t *root, mm3__scan
     return read_matchers(t, added, file);
 }
 
-/* ---- life cycle
- * --------------------------------------------------------------------------------------------------------- */
+/* ---- life cycle -------------------------------------------------------------------------------------------------- */
 
 static mm3_status read_text(mm3_tokenizer *t, const char *text, size_t n_bytes, const char *file)
 {

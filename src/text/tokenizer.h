@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-/* ---- bytes (utf8.c) --------------------------------------------------------------------------------------- */
+/* ---- bytes (utf8.c) ---------------------------------------------------------------------------------------------- */
 
 /* The length, 1 to 4, of the UTF-8 sequence of which p[0..n) holds a valid beginning; 0 if there is none. The
  * sequence is whole when the length is at most n. n > 0. */
@@ -25,14 +25,14 @@ void mm3__utf8_put(mm3_buf *out, int32_t code);
 enum { MM3__SHOWN = 64 };
 const char *mm3__show(char out[MM3__SHOWN], const void *bytes, size_t n);
 
-/* ---- normalization (nfc.c) ---------------------------------------------------------------------------------- */
+/* ---- normalization (nfc.c) --------------------------------------------------------------------------------------- */
 
 /* Append NFC(src) to out; bytes that are no UTF-8 are kept, and nothing composes across them. Time is linear in
  * n_bytes. *same: src is its own NFC as far as a quick look tells, and nothing was appended.
  * errors  MM3_ERR_NOMEM */
 mm3_status mm3__nfc(mm3_buf *out, const unsigned char *src, size_t n_bytes, bool *same);
 
-/* ---- large JSON values (scan.c) ----------------------------------------------------------------------------- */
+/* ---- large JSON values (scan.c) ---------------------------------------------------------------------------------- */
 
 typedef struct mm3__scan {
     const unsigned char *start, *at, *end; /* borrowed; start: of the file, for places in errors */
@@ -55,7 +55,7 @@ mm3_status mm3__scan_int(mm3__scan *s, int64_t *value);
 /* MM3_ERR_FORMAT with the place. */
 mm3_status mm3__scan_fail(const mm3__scan *s, const char *expected);
 
-/* ---- vocabulary and merges (vocabulary.c) -------------------------------------------------------------------- */
+/* ---- vocabulary and merges (vocabulary.c) ------------------------------------------------------------------------ */
 
 enum { MM3__NO_RANK = -1, MM3__MAX_IDS = 1 << 24 };
 
@@ -115,7 +115,7 @@ static inline int32_t mm3__merge_rank(const mm3__vocabulary *v, int32_t left, in
     return MM3__NO_RANK;
 }
 
-/* ---- added tokens in text (added.c) ---------------------------------------------------------------------------- */
+/* ---- added tokens in text (added.c) ------------------------------------------------------------------------------ */
 
 typedef struct mm3__trie_node {
     int32_t id; /* of the token that ends here, or -1 */
@@ -137,8 +137,7 @@ void mm3__matcher_free(mm3__matcher *m);
 int32_t mm3__matcher_find(const mm3__matcher *m, const unsigned char *text, size_t n, size_t from, size_t *begin,
                           size_t *end);
 
-/* ---- pieces (pattern.c, pretokenize.c) ----------------------------------------------------------------------------
- */
+/* ---- pieces (pattern.c, pretokenize.c) --------------------------------------------------------------------------- */
 
 /* Write the pattern, made for Oniguruma, so that PCRE2 (UTF, UCP) finds the same with it; what differs between the
  * two and is not rewritten is refused.
@@ -162,8 +161,7 @@ typedef struct mm3__pretokenizer {
 mm3_status mm3__pretokenizer_read(mm3__pretokenizer *p, const json_t *component, const char *file);
 void mm3__pretokenizer_free(mm3__pretokenizer *p);
 
-/* ---- the tokenizer (tokenizer.c)
- * ------------------------------------------------------------------------------------- */
+/* ---- the tokenizer (tokenizer.c) --------------------------------------------------------------------------------- */
 
 struct mm3_tokenizer {
     mm3__vocabulary vocabulary;
@@ -184,8 +182,7 @@ mm3_status mm3__only_members(const json_t *object, const char *const *known, con
  * errors  MM3_ERR_FORMAT no object, or no type */
 mm3_status mm3__component_type(const json_t *component, const char *what, const char **type);
 
-/* ---- one call of encode (encode.c, bpe.c)
- * ------------------------------------------------------------------------------ */
+/* ---- one call of encode (encode.c, bpe.c) ------------------------------------------------------------------------ */
 
 typedef struct mm3__symbol {
     int32_t id, prev, next;

@@ -25,7 +25,7 @@
 enum { MAX_DEPTH = 64 };
 static const size_t ns_n = sizeof MM3__NS - 1;
 
-/* ---- the tree --------------------------------------------------------------------------------------------- */
+/* ---- the tree ---------------------------------------------------------------------------------------------------- */
 
 typedef struct element {
     size_t name;           /* in names */
@@ -106,7 +106,7 @@ static void close_top(tree *t, size_t end, bool by_closer)
 
 static const char *name_of(const tree *t, int i) { return t->names.data + t->elements[i].name; }
 
-/* ---- tags -------------------------------------------------------------------------------------------------- */
+/* ---- tags -------------------------------------------------------------------------------------------------------- */
 
 typedef enum tag_kind { TAG_NONE, TAG_CUT, TAG_OPEN, TAG_EMPTY, TAG_CLOSE, TAG_INVOKE } tag_kind;
 typedef struct tag {
@@ -278,7 +278,7 @@ static void read_tree(tree *t)
     }
 }
 
-/* ---- siblings of one name ------------------------------------------------------------------------------------ */
+/* ---- siblings of one name ---------------------------------------------------------------------------------------- */
 
 typedef struct sibling {
     const char *name;
@@ -313,7 +313,7 @@ static void link_siblings(tree *t)
     mm3_free(list);
 }
 
-/* ---- values ---------------------------------------------------------------------------------------------------- */
+/* ---- values ------------------------------------------------------------------------------------------------------ */
 
 static unsigned types_of(tree *t, const json_t *schema)
 {
@@ -594,8 +594,7 @@ static void write_element(tree *t, int i, const json_t *schema, mm3_buf *out)
     mm3_buf_free(&text);
 }
 
-/* ---- calls --------------------------------------------------------------------------------------------------------
- */
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
 
 static const json_t *parameters_of(const json_t *tools, const char *name)
 {

@@ -1,6 +1,5 @@
-/* Characters assigned after Unicode 9 that take part in normalization: RANGE(first, last), ascending.
- * From the Unicode Character Database 18.0: combining class above 0, a canonical decomposition, or a new part of one.
- */
+/* Characters assigned after Unicode 9 that take part in normalization: RANGE(first, last), ascending. From the Unicode
+ * Character Database 18.0: combining class above 0, a canonical decomposition, or a new part of one. */
 RANGE(0x5C8, 0x5C9)
 RANGE(0x7FD, 0x7FD)
 RANGE(0x897, 0x89F)

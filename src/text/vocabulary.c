@@ -4,7 +4,7 @@
 
 #include "text/tokenizer.h"
 
-/* ---- the byte map -------------------------------------------------------------------------------------------- */
+/* ---- the byte map ------------------------------------------------------------------------------------------------ */
 
 enum { MAX_MAPPED = 256 + 68 }; /* bytes that are not printable in Latin-1 became U+0100 and up, in order */
 
@@ -40,7 +40,7 @@ static bool add_spelled(mm3_buf *out, const int16_t byte_of_code[MAX_MAPPED], co
     return true;
 }
 
-/* ---- tokens by their bytes ------------------------------------------------------------------------------------- */
+/* ---- tokens by their bytes --------------------------------------------------------------------------------------- */
 
 static uint32_t hash_bytes(const void *bytes, size_t n)
 {
@@ -92,7 +92,7 @@ static mm3_status make_tables(mm3__vocabulary *v, size_t n_max, size_t n_merges)
     return MM3_OK;
 }
 
-/* ---- reading ---------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 typedef struct reader {
     mm3__vocabulary *v;

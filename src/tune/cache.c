@@ -16,8 +16,7 @@
 
 enum { MAX_REMEMBERED = 16, LOCK_TRIES = 100, LOCK_WAIT_NS = 50000000 };
 
-/* ---- memory -------------------------------------------------------------------------------------------------------
- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static pthread_mutex_t memory_lock = PTHREAD_MUTEX_INITIALIZER;
 static mm3_plan *memory[MAX_REMEMBERED]; /* guarded; owned; one per head */
@@ -61,8 +60,7 @@ void mm3_plan_memory_clear(void)
     pthread_mutex_unlock(&memory_lock);
 }
 
-/* ---- files
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 bool mm3__make_folder(const char *dir)
 {
@@ -264,8 +262,7 @@ bool mm3__cache_keep(mm3_tuner *t)
     return lock >= 0 && st == MM3_OK;
 }
 
-/* ---- a plan that must hold
- * -------------------------------------------------------------------------------------------- */
+/* ---- a plan that must hold --------------------------------------------------------------------------------------- */
 
 mm3_status mm3_plan_load_strict(mm3_plan **out, const char *path, const mm3_device_info *device, const char *workload,
                                 mm3_kernels_of_fn *kernels_of)

@@ -5,7 +5,7 @@
 
 #include "tune/tune.h"
 
-/* ---- random numbers: a function of (seed, tag, row) alone (fill.c) --------------------------------------- */
+/* ---- random numbers: a function of (seed, tag, row) alone (fill.c) ----------------------------------------------- */
 
 typedef struct mm3__rng {
     uint64_t at;
@@ -22,7 +22,7 @@ static inline uint64_t mm3__next(mm3__rng *r)
 static inline int mm3__below(mm3__rng *r, int n) { return (int)((mm3__next(r) >> 32) * (uint64_t)n >> 32); }
 float mm3__normal(mm3__rng *r);
 
-/* ---- guarded arrays (guard.c) ---------------------------------------------------------------------------- */
+/* ---- guarded arrays (guard.c) ------------------------------------------------------------------------------------ */
 
 /* Where an array lies within its mapping, which no-access pages enclose. */
 typedef enum mm3__place {
@@ -47,7 +47,7 @@ bool mm3__area_is_intact(const mm3__area *a);
 /* Call fn(arg); false if it touched memory that it may not: then *address says where. Nests not. Threads may each. */
 bool mm3__guarded(void (*fn)(void *arg), void *arg, const unsigned char **address);
 
-/* ---- a case (case.c) ------------------------------------------------------------------------------------- */
+/* ---- a case (case.c) --------------------------------------------------------------------------------------------- */
 
 typedef struct mm3__array {
     const char *name;
@@ -113,7 +113,7 @@ mm3__array *mm3__array_find(const mm3_case *c, const char *name);
 
 static inline size_t mm3__size_of(mm3_dtype t) { return t == MM3_BF16 ? 2 : t == MM3_F32 || t == MM3_I32 ? 4 : 1; }
 
-/* ---- fills (fill.c) -------------------------------------------------------------------------------------- */
+/* ---- fills (fill.c) ---------------------------------------------------------------------------------------------- */
 
 /* n values of row `row` of the array called tag. */
 void mm3__fill_row(mm3_fill fill, uint64_t seed, const char *tag, int64_t row, float *dst, int n);
@@ -129,7 +129,7 @@ mm3_status mm3__weight_make(mm3_case *c, const char *const name[2], const char *
 bool mm3__is_padding(const mm3_case *c, int i, int pad);
 mm3_status mm3__slots_make(mm3_case *c, const char *name, const int32_t **at, int pad);
 
-/* ---- the table of cases (shape.c), one entry per operation (cases_*.c) ----------------------------------- */
+/* ---- the table of cases (shape.c), one entry per operation (cases_*.c) ------------------------------------------- */
 
 typedef struct mm3__field {
     const char *name, *words; /* words: "mx bf16 f32" where the value is one of these; else NULL */
@@ -149,7 +149,7 @@ extern const mm3__case_kind mm3__embed_case, mm3__rope_angles_case, mm3__add_rms
     mm3__attention_case, mm3__swiglu_case, mm3__swiglu_quantize_case, mm3__router_case, mm3__moe_linear_case,
     mm3__moe_sum_case, mm3__gather_case, mm3__sample_case;
 
-/* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) ----------------- */
+/* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) ------------------------- */
 
 typedef struct mm3__tolerance mm3__tolerance;
 /* Compare output `a` of a case that was run; on a fault set v->why and return false; keep v->worst the largest part of

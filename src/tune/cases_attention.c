@@ -5,7 +5,7 @@
 
 enum { N_SLOTS = 3, GAP = 48 }; /* bytes between the parts of a page, which nobody may touch */
 
-/* ---- pages ----------------------------------------------------------------------------------------------- */
+/* ---- pages ------------------------------------------------------------------------------------------------------- */
 
 /* Pages for N_SLOTS sequences of `context` tokens in a shuffled order, with spare pages between. Everything is NaN, and
  * a page past a sequence's end has an id that leads nowhere. */
@@ -75,7 +75,7 @@ static mm3_status make_positions(mm3_case *c, const int32_t **at, int context, i
     return MM3_OK;
 }
 
-/* ---- qk_norm_rope ---------------------------------------------------------------------------------------- */
+/* ---- qk_norm_rope ------------------------------------------------------------------------------------------------ */
 
 #define KV_WORDS "f32 bf16"
 enum { QK_M, QK_HEADS, QK_KV_HEADS, QK_INDEX_HEADS, QK_INDEX_DIM, QK_KV, QK_PAD };
@@ -147,7 +147,7 @@ const mm3__case_kind mm3__qk_norm_rope_case = { .field = qk_norm_rope_field,
                                                 .contradiction = heads_contradiction,
                                                 .build = qk_norm_rope_build };
 
-/* ---- index_select ---------------------------------------------------------------------------------------- */
+/* ---- index_select ------------------------------------------------------------------------------------------------ */
 
 enum { IX_M, IX_GROUPS, IX_INDEX_DIM, IX_KV, IX_TOP_K, IX_BLOCK, IX_CONTEXT, IX_PAD };
 static const mm3__field index_select_field[] = {
@@ -203,7 +203,7 @@ const mm3__case_kind mm3__index_select_case = { .field = index_select_field,
                                                 .n_fields = MM3_COUNT(index_select_field),
                                                 .build = index_select_build };
 
-/* ---- attention ------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 enum { AT_M, AT_HEADS, AT_KV_HEADS, AT_KV, AT_TOP_K, AT_BLOCK, AT_CONTEXT, AT_PAD };
 static const mm3__field attention_field[] = {

@@ -1,7 +1,7 @@
 /* Cases of the operations that choose: router and sample. */
 #include "tune/cases.h"
 
-/* ---- router ---------------------------------------------------------------------------------------------- */
+/* ---- router ------------------------------------------------------------------------------------------------------ */
 
 static const mm3__field router_field[] = { { "m", NULL, 3, 1, 1 << 16 },
                                            { "experts", NULL, 16, 1, 1024 },
@@ -42,7 +42,7 @@ const mm3__case_kind mm3__router_case = { .field = router_field,
                                           .contradiction = router_contradiction,
                                           .build = router_build };
 
-/* ---- sample ---------------------------------------------------------------------------------------------- */
+/* ---- sample ------------------------------------------------------------------------------------------------------ */
 
 enum { MODE_GREEDY, MODE_TEMPERATURE, MODE_TOP_K, MODE_TOP_P, MODE_MIN_P, MODE_ALL };
 enum { SA_M, SA_VOCAB, SA_TOKENS, SA_MODE, SA_PENALTIES, SA_PAD };

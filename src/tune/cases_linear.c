@@ -90,7 +90,7 @@ static double sum_of_x(const float *x, int k)
     return sum;
 }
 
-/* ---- linear ---------------------------------------------------------------------------------------------- */
+/* ---- linear ------------------------------------------------------------------------------------------------------ */
 
 static const mm3__field linear_field[] = {
     { "m", NULL, 3, 1, 4096 }, { "n", NULL, 64, 1, 1 << 20 }, { "k", NULL, 96, 1, 1 << 20 },
@@ -159,7 +159,7 @@ const mm3__case_kind mm3__linear_case = {
     .finish = linear_finish,
 };
 
-/* ---- moe_linear ------------------------------------------------------------------------------------------ */
+/* ---- moe_linear -------------------------------------------------------------------------------------------------- */
 
 enum { MOE_M, MOE_TOP_K, MOE_N, MOE_K, MOE_EXPERTS, MOE_W, MOE_ACT, MOE_IN, MOE_SEGMENTS, MOE_PAD };
 static const mm3__field moe_linear_field[] = {
@@ -282,7 +282,7 @@ const mm3__case_kind mm3__moe_linear_case = {
     .finish = moe_linear_finish,
 };
 
-/* ---- quantize -------------------------------------------------------------------------------------------- */
+/* ---- quantize ---------------------------------------------------------------------------------------------------- */
 
 static const mm3__field quantize_field[] = {
     { "m", NULL, 3, 1, 1 << 16 },

@@ -8,7 +8,7 @@ static float *filled_rows(mm3_case *c, const char *name, const void *at, int n, 
     return x;
 }
 
-/* ---- embed ----------------------------------------------------------------------------------------------- */
+/* ---- embed ------------------------------------------------------------------------------------------------------- */
 
 static const mm3__field embed_field[] = {
     { "m", NULL, 3, 1, 1 << 16 }, { "k", NULL, 96, 1, 1 << 20 }, { "n", NULL, 50, 1, 1 << 20 },
@@ -38,7 +38,7 @@ const mm3__case_kind mm3__embed_case = { .field = embed_field,
                                          .n_fields = MM3_COUNT(embed_field),
                                          .build = embed_build };
 
-/* ---- rope_angles ----------------------------------------------------------------------------------------- */
+/* ---- rope_angles ------------------------------------------------------------------------------------------------- */
 
 static const mm3__field rope_angles_field[] = { { "m", NULL, 3, 1, 1 << 16 }, { "pad", NULL, 0, 0, 1 } };
 
@@ -71,7 +71,7 @@ const mm3__case_kind mm3__rope_angles_case = { .field = rope_angles_field,
                                                .n_fields = MM3_COUNT(rope_angles_field),
                                                .build = rope_angles_build };
 
-/* ---- add_rmsnorm, add_rmsnorm_quantize ------------------------------------------------------------------- */
+/* ---- add_rmsnorm, add_rmsnorm_quantize --------------------------------------------------------------------------- */
 
 static const mm3__field norm_field[] = { { "m", NULL, 3, 1, 1 << 16 },
                                          { "k", NULL, 96, 1, 1 << 20 },
@@ -128,7 +128,7 @@ const mm3__case_kind mm3__add_rmsnorm_quantize_case = { .field = norm_quantize_f
                                                         .contradiction = norm_quantize_contradiction,
                                                         .build = add_rmsnorm_quantize_build };
 
-/* ---- swiglu, swiglu_quantize ----------------------------------------------------------------------------- */
+/* ---- swiglu, swiglu_quantize ------------------------------------------------------------------------------------- */
 
 static const mm3__field swiglu_field[] = { { "m", NULL, 3, 1, 1 << 16 }, { "n", NULL, 96, 1, 1 << 20 } };
 static const mm3__field swiglu_quantize_field[] = { { "m", NULL, 3, 1, 1 << 16 }, { "n", NULL, 96, 32, 1 << 20 } };
@@ -181,7 +181,7 @@ const mm3__case_kind mm3__swiglu_quantize_case = { .field = swiglu_quantize_fiel
                                                    .contradiction = swiglu_quantize_contradiction,
                                                    .build = swiglu_quantize_build };
 
-/* ---- moe_sum --------------------------------------------------------------------------------------------- */
+/* ---- moe_sum ----------------------------------------------------------------------------------------------------- */
 
 static const mm3__field moe_sum_field[] = {
     { "m", NULL, 3, 1, 1 << 16 }, { "top_k", NULL, 4, 1, 16 }, { "k", NULL, 96, 1, 1 << 20 },
@@ -216,7 +216,7 @@ const mm3__case_kind mm3__moe_sum_case = { .field = moe_sum_field,
                                            .n_fields = MM3_COUNT(moe_sum_field),
                                            .build = moe_sum_build };
 
-/* ---- gather ---------------------------------------------------------------------------------------------- */
+/* ---- gather ------------------------------------------------------------------------------------------------------ */
 
 static const mm3__field gather_field[] = { { "m", NULL, 3, 1, 1 << 16 },
                                            { "k", NULL, 96, 1, 1 << 20 },

@@ -62,8 +62,7 @@ static void source_of(mm3_tuner *t, const mm3_kernel *kernel, const void *contra
     snprintf(source, 9, "%08x", (unsigned)h);
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------
- */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static const char *refusal(mm3_tuner *t, const mm3__work *w, const mm3_choice *c)
 {

@@ -1,5 +1,5 @@
-/* What inputs hold: every fill, for FP32 rows, MXFP8 rows and weights. A row's content follows from (seed, tag, row).
- */
+/* What inputs hold: every fill, for FP32 rows, MXFP8 rows and weights. A row's content
+ * follows from (seed, tag, row). */
 #include <pthread.h>
 #include <string.h>
 
@@ -39,7 +39,7 @@ float mm3__normal(mm3__rng *r)
     return (float)(sum - 2 * 65535) * 2.6429e-5f;
 }
 
-/* ---- FP32 rows ------------------------------------------------------------------------------------------- */
+/* ---- FP32 rows --------------------------------------------------------------------------------------------------- */
 
 static float trained_value(const char *tag, int c, mm3__rng *r)
 {
@@ -101,7 +101,7 @@ void mm3__fill_rows(const mm3_case *c, const char *tag, float *dst, int n)
         mm3__fill_row(c->spec.fill, c->spec.seed, tag, mm3__row_id(c, i), dst + (size_t)i * (size_t)n, n);
 }
 
-/* ---- MXFP8 rows ------------------------------------------------------------------------------------------ */
+/* ---- MXFP8 rows -------------------------------------------------------------------------------------------------- */
 
 typedef enum codes_kind { CODES_ANY, CODES_NORMAL, CODES_WHOLE, CODES_ZERO, CODES_SUBNORMAL, N_CODES } codes_kind;
 static uint8_t code_of[N_CODES][256]; /* a code from an even byte */
@@ -187,7 +187,7 @@ void mm3__fill_mx_row(mm3_fill fill, uint64_t seed, const char *tag, int64_t row
     if (how == 1 || how == 2) codes[mm3__below(&r, k)] = how == 1 ? 0x7F : 0xFF;
 }
 
-/* ---- weights --------------------------------------------------------------------------------------------- */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 /* One row of a BF16 or F32 weight: as activations, but of a size that keeps products in range. */
 static void fill_plain_row(mm3_fill fill, uint64_t seed, const char *tag, int row, const mm3_weight *w, float *line,
@@ -236,7 +236,7 @@ mm3_status mm3__weight_make(mm3_case *c, const char *const name[2], const char *
     return MM3_OK;
 }
 
-/* ---- slots ----------------------------------------------------------------------------------------------- */
+/* ---- slots ------------------------------------------------------------------------------------------------------- */
 
 bool mm3__is_padding(const mm3_case *c, int i, int pad) { return pad && mm3__row_id(c, i) % 3 == 2; }
 

@@ -1,6 +1,6 @@
-/* The journal: which candidate is at its first launch. A process that dies there leaves the line behind, and the next
- * one disqualifies the candidate. One file per tuner, locked as long as its owner lives: "<plan file>.journal.XXXXXX".
- */
+/* The journal: which candidate is at its first launch. A process that dies there leaves the line
+ * behind, and the next one disqualifies the candidate. One file per tuner, locked as long as its
+ * owner lives: "<plan file>.journal.XXXXXX". */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -25,11 +25,10 @@ static bool lock(int fd, int how)
     return rc == 0;
 }
 
-/* ---- what others left
- * ------------------------------------------------------------------------------------------------ */
+/* ---- what others left -------------------------------------------------------------------------------------------- */
 
-/* "KEY | CHOICE | src HASH". Whether the file is needed no more: what it says is in the cache now, or it says nothing.
- */
+/* "KEY | CHOICE | src HASH". Whether the file is needed no more: what it says is in the
+ * cache now, or it says nothing. */
 static bool take_line(mm3_tuner *t, char *line)
 {
     char *choice = strstr(line, " | "), *source = choice ? strstr(choice + 3, " | src ") : NULL;
@@ -81,8 +80,7 @@ static void collect(mm3_tuner *t, const char *prefix)
     if (dir) closedir(dir);
 }
 
-/* ---- our own
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- our own ----------------------------------------------------------------------------------------------------- */
 
 /* Someone may take the file between its making and its locking, for one that was left behind: then another is made. */
 static int make_file(const char *path, char *name, size_t n)

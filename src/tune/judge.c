@@ -127,7 +127,7 @@ bool mm3__judge_undefined(const mm3_case *c, const mm3__array *a, const mm3__tol
     return mm3__judge_elsewhere(c, a, t, kernel, v);
 }
 
-/* ---- codes of chains ------------------------------------------------------------------------------------- */
+/* ---- codes of chains --------------------------------------------------------------------------------------------- */
 
 /* add_rmsnorm_quantize: y is an output, so the codes must be those of the candidate's own y. */
 bool mm3__judge_codes_of_y(const mm3_case *c, const mm3__array *a, const mm3__tolerance *t, const mm3_kernel *kernel,

@@ -21,12 +21,12 @@ static bool certainly_before(const rank *a, const rank *b, bool tie)
     return a->score > b->score + a->slack + b->slack;
 }
 
-/* ---- router ---------------------------------------------------------------------------------------------- */
+/* ---- router ------------------------------------------------------------------------------------------------------ */
 
 static double sigmoid(float x) { return 1 / (1 + exp(-(double)x)); }
 
-/* exp(-x) has a relative error of |x| u from the rounding of nothing but x's product with log2 e, and 2 u of its own.
- */
+/* exp(-x) has a relative error of |x| u from the rounding of nothing but x's product
+ * with log2 e, and 2 u of its own. */
 static double slack_of_sigmoid(float x) { return sigmoid(x) * (5 + fmax(0, -(double)x)); }
 
 static rank router_rank(const mm3_router *op, int i, int e)
@@ -107,7 +107,7 @@ bool mm3__judge_router(const mm3_case *c, const mm3__array *a, const mm3__tolera
     return router_lists(op, v);
 }
 
-/* ---- index_select ---------------------------------------------------------------------------------------- */
+/* ---- index_select ------------------------------------------------------------------------------------------------ */
 
 static rank block_rank(const mm3_case *c, int i, int g, int b)
 {
@@ -177,7 +177,7 @@ bool mm3__judge_selected(const mm3_case *c, const mm3__array *a, const mm3__tole
     return ok;
 }
 
-/* ---- sample ---------------------------------------------------------------------------------------------- */
+/* ---- sample ------------------------------------------------------------------------------------------------------ */
 
 /* One token of a row that is judged. */
 typedef struct option {

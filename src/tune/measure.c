@@ -62,8 +62,7 @@ struct mm3__bench {
     int n_saved, max_saved;
 };
 
-/* ---- calls of our own
- * ------------------------------------------------------------------------------------------------ */
+/* ---- calls of our own -------------------------------------------------------------------------------------------- */
 
 static void read_through(const mm3_call *call, int i_thread, int n_threads)
 {
@@ -117,8 +116,7 @@ static mm3_status append_own(mm3_graph *graph, mm3_run *run, const void *op)
     return mm3_graph_append(graph, &call);
 }
 
-/* ---- saving what is overwritten
- * ---------------------------------------------------------------------------------------- */
+/* ---- saving what is overwritten ---------------------------------------------------------------------------------- */
 
 static mm3_status save(mm3__bench *b, unsigned char *at, size_t n_bytes, bool inout)
 {
@@ -162,8 +160,7 @@ static void restore(const mm3__bench *b, bool inout_only)
         if (!inout_only || b->saved[i].inout) memcpy(b->saved[i].live.at, b->saved[i].copy, b->saved[i].live.n_bytes);
 }
 
-/* ---- how much to launch
- * -------------------------------------------------------------------------------------------------- */
+/* ---- how much to launch ------------------------------------------------------------------------------------------ */
 
 static void find_warm(const mm3__bench *b, lane *l)
 {
@@ -254,8 +251,7 @@ static mm3_status size_lane(mm3__bench *b, lane *l, double launch_s)
     return MM3_OK;
 }
 
-/* ---- open, close
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- open, close ------------------------------------------------------------------------------------------------- */
 
 /* The second launch of native: the first has touched every page. */
 static mm3_status time_native(mm3_tuner *t, mm3_op_id op, const void *contract, double *seconds)
@@ -355,8 +351,7 @@ mm3_status mm3__bench_add(mm3__bench *b, int i, int n, const mm3__entrant *entra
     return mm3__need_scratch(t, need);
 }
 
-/* ---- measuring
- * --------------------------------------------------------------------------------------------------------------- */
+/* ---- measuring --------------------------------------------------------------------------------------------------- */
 
 static double replay(mm3__bench *b, lane *l, timed *x)
 {

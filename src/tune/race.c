@@ -7,9 +7,9 @@
  *    5 rounds or more, every r is below 0.8, or below t by twice what they differ among themselves
  *    7 rounds or more, every r but one is below 0.8
  *   10 rounds or more, the upper end of the interval of the median of r is below t
- * and "a does not beat b" when the same holds on the other side of t, or all of 5 are above 1. The interval is the one
- * between order statistics that holds the median with 99.8 % whatever the distribution: an outlier counts as one round.
- */
+ * and "a does not beat b" when the same holds on the other side of t, or all of 5 are above 1. The
+ * interval is the one between order statistics that holds the median with 99.8 % whatever the
+ * distribution: an outlier counts as one round. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -11,7 +11,7 @@ enum { MM3_TUNE_POLICY = 2 };
 /* What the engine's states are: contexts for what reads the KV cache, draws for what reads experts. */
 #define MM3_TUNE_WORKLOAD "ctx 1k,8k,32k routing uniform"
 
-/* ---- race.c: deciding from repeated measurements; no kernel in sight ------------------------------------------ */
+/* ---- race.c: deciding from repeated measurements; no kernel in sight --------------------------------------------- */
 
 typedef struct mm3_race_rules {
     int n_workloads; /* a round's ratio is the mean over these */
@@ -46,8 +46,7 @@ typedef struct mm3_racer {
 MM3_MUST_USE mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, const mm3_race_rules *rules,
                                  mm3_racer *racer, int *winner, bool *decided);
 
-/* ---- the tuner ----------------------------------------------------------------------------------------------------
- */
+/* ---- the tuner --------------------------------------------------------------------------------------------------- */
 
 /* Why nothing is tuned with these options of an engine (mm3.h); NULL: tuning applies. The model is MiniMax-M3 and in
  * one pipeline stage: mm3 knows no other. */
@@ -101,17 +100,22 @@ void mm3_tuner_close(mm3_tuner **tuner);
 void mm3_tuner_share(mm3_tuner *tuner, int n_lists);
 
 /* Decide every stage that has no valid decision yet. The contracts' arrays hold what a real step left there, and hold
- * it again afterwards. Parts of a chain stand before it (mm3_collect_stages gives them so). step_bytes  what a whole
- * step touches; 0: the sum over these stages errors  MM3_ERR_NOMEM a decision could not be kept; MM3_ERR_CANCELLED.
- * Trouble with a candidate is in its line. */
+ * it again afterwards. Parts of a chain stand before it (mm3_collect_stages gives them so). Trouble with a
+ * candidate is in its line.
+ *   step_bytes  what a whole step touches; 0: the sum over these stages
+ * errors  MM3_ERR_NOMEM a decision could not be kept; MM3_ERR_CANCELLED */
 MM3_MUST_USE mm3_status mm3_tuner_stages(mm3_tuner *tuner, const mm3_stage *stages, int n, double step_bytes);
 
 /* Whether every stage has a valid decision, so that mm3_tuner_stages has nothing to do. */
 MM3_MUST_USE mm3_status mm3_tuner_knows(mm3_tuner *tuner, const mm3_stage *stages, int n, bool *knows);
 
 /* Whether the winners' graph of a step is really faster than the natives'. Reuses the verdict on the same decisions;
- * both graphs have their scratch. step    names it: "m=8" stages  of the step, as collected reset   called before every
- * replay, untimed: puts back what a step changes; may be NULL winners out */
+ * both graphs have their scratch.
+ *   step     names it: "m=8"
+ *   stages   [n] of the step, as collected
+ *   reset    called before every replay, untimed: puts back what a step changes; may be NULL
+ *   winners  out: the verdict
+ * errors  MM3_ERR_UNSUPPORTED a stage has no decision; MM3_ERR_NOMEM */
 MM3_MUST_USE mm3_status mm3_tuner_joint(mm3_tuner *tuner, const char *step, const mm3_stage *stages, int n,
                                         mm3_graph *winners_graph, mm3_graph *natives_graph, void (*reset)(void *user),
                                         void *user, bool *winners);

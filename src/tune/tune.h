@@ -8,7 +8,7 @@
 #include "kernels/kernels.h"
 #include "tune/search.h"
 
-/* ---- shapes and fills: what a case is made from ---------------------------------------------------------- */
+/* ---- shapes and fills: what a case is made from ------------------------------------------------------------------ */
 
 /* A shape is a value for every field of the operation's shape table, in its order: sizes, and words by their index. */
 enum { MM3_MAX_SHAPE_FIELDS = 12 };
@@ -47,7 +47,7 @@ const char *mm3_fill_name(mm3_fill fill);
 /* The fill of that name, or -1. */
 int mm3_fill_find(const char *name);
 
-/* ---- cases ----------------------------------------------------------------------------------------------- */
+/* ---- cases ------------------------------------------------------------------------------------------------------- */
 
 /* One operation on inputs that follow from this alone. The content of a row depends on its id, not on its place:
  * row i has id first_row + i, or, reversed, first_row + m - 1 - i. */
@@ -68,7 +68,7 @@ void mm3_case_close(mm3_case **c);
 /* The contract struct. */
 void *mm3_case_op(mm3_case *c);
 
-/* ---- verify ---------------------------------------------------------------------------------------------- */
+/* ---- verify ------------------------------------------------------------------------------------------------------ */
 
 typedef enum mm3_outcome { MM3_PASSED, MM3_FAILED, MM3_REFUSED } mm3_outcome;
 typedef struct mm3_verdict {
@@ -96,7 +96,7 @@ MM3_MUST_USE mm3_status mm3_verify_device(mm3_case *c, mm3_device *device, const
 /* The tolerance table as text, one line per output: bound and error model. */
 MM3_MUST_USE mm3_status mm3_tolerances_text(char **text);
 
-/* ---- sweep: every candidate on every case ---------------------------------------------------------------- */
+/* ---- sweep: every candidate on every case ------------------------------------------------------------------------ */
 
 typedef struct mm3_sweep {
     int op;                 /* mm3_op_id or -1: all */

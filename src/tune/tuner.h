@@ -4,7 +4,7 @@
 
 #include "tune/search.h"
 
-/* ---- the tuner (search.c) -------------------------------------------------------------------------------------- */
+/* ---- the tuner (search.c) ---------------------------------------------------------------------------------------- */
 
 typedef struct mm3__journal mm3__journal;
 
@@ -70,15 +70,13 @@ typedef struct mm3__choosing {
     mm3_choice choice;
 } mm3__choosing;
 
-/* ---- one stage (stage.c) -------------------------------------------------------------------------------------------
- */
+/* ---- one stage (stage.c) ----------------------------------------------------------------------------------------- */
 
 /* Verify, time and decide. Buffers are as before afterwards.
  * errors  MM3_ERR_NOMEM the decision could not be kept */
 mm3_status mm3__tune_stage(mm3_tuner *t, const mm3__work *w);
 
-/* ---- verifying (verify_stage.c, twin.c)
- * ------------------------------------------------------------------------------ */
+/* ---- verifying (verify_stage.c, twin.c) -------------------------------------------------------------------------- */
 
 /* A contract with arrays of its own: copies of the inputs, guarded outputs. Weights and KV pages are the network's;
  * rows of KV pages that the operation writes are put back when the twin is closed. */
@@ -86,8 +84,8 @@ typedef struct mm3__twin mm3__twin;
 mm3_status mm3__twin_open(mm3__twin **out, mm3_op_id op, const void *contract);
 void mm3__twin_close(mm3__twin **twin);
 const void *mm3__twin_contract(const mm3__twin *twin);
-/* Other inputs of the same kind: FP32 values are scaled at random, codes and scale bytes shuffled; whole numbers stay.
- */
+/* Other inputs of the same kind: FP32 values are scaled at random, codes and scale
+ * bytes shuffled; whole numbers stay. */
 void mm3__twin_perturb(mm3__twin *twin, uint64_t seed);
 /* Before a launch: outputs become NaN and nonsense, inputs what they were. */
 void mm3__twin_poison(mm3__twin *twin);
@@ -116,8 +114,7 @@ typedef struct mm3__range {
 mm3_status mm3__kv_rows(mm3_op_id op, const void *contract, mm3__range **row, int *n);
 bool mm3__is_kv_pool(const mm3_operand *operand);
 
-/* ---- timing (measure.c)
- * ------------------------------------------------------------------------------------------------ */
+/* ---- timing (measure.c) ------------------------------------------------------------------------------------------ */
 
 /* Times entrants on the network's own buffers and puts back what they overwrite. */
 typedef struct mm3__bench mm3__bench;
@@ -129,8 +126,7 @@ mm3_status mm3__bench_add(mm3__bench *bench, int i, int n, const mm3__entrant *e
 /* Seconds of one launch, on the average over the contracts; a mm3_race_measure. */
 double mm3__bench_measure(void *bench, int i, int i_workload);
 
-/* ---- files (cache.c, journal.c)
- * -------------------------------------------------------------------------------------------- */
+/* ---- files (cache.c, journal.c) ---------------------------------------------------------------------------------- */
 
 /* What this process remembers, into the plan; and back. */
 mm3_status mm3__memory_recall(mm3_plan *plan);

@@ -36,7 +36,7 @@ struct mm3__twin {
 const void *mm3__twin_contract(const mm3__twin *twin) { return twin->contract.bytes; }
 bool mm3__is_kv_pool(const mm3_operand *o) { return strcmp(o->name, "kv.pool") == 0; }
 
-/* ---- KV rows ---------------------------------------------------------------------------------------------------- */
+/* ---- KV rows ----------------------------------------------------------------------------------------------------- */
 
 mm3_status mm3__kv_rows(mm3_op_id op, const void *contract, mm3__range **row, int *n)
 {
@@ -157,8 +157,7 @@ void mm3__twin_close(mm3__twin **twin)
     *twin = NULL;
 }
 
-/* ---- inputs and outputs -------------------------------------------------------------------------------------------
- */
+/* ---- inputs and outputs ------------------------------------------------------------------------------------------ */
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -224,8 +223,7 @@ void mm3__twin_keep(mm3__twin *t)
     if (t->n_rows) rows_out(t, t->rows_want);
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------
- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 static const double U = 0x1p-24; /* unit round-off of FP32 */
 

@@ -114,7 +114,7 @@ static bool run(launch *l, uint8_t with, bool reverse, mm3_verdict *v)
     return guards_are_intact(l, v);
 }
 
-/* ---- bits of outputs ------------------------------------------------------------------------------------- */
+/* ---- bits of outputs --------------------------------------------------------------------------------------------- */
 
 static bool is_compared(const mm3_case *c, const mm3__array *a)
 {
@@ -178,7 +178,7 @@ static bool same_outputs(const mm3_case *c, const unsigned char *saved, const ch
     return true;
 }
 
-/* ---- verify ---------------------------------------------------------------------------------------------- */
+/* ---- verify ------------------------------------------------------------------------------------------------------ */
 
 static void move(mm3_case *c, mm3__place place)
 {
@@ -253,7 +253,7 @@ done:
     return st;
 }
 
-/* ---- row invariance -------------------------------------------------------------------------------------- */
+/* ---- row invariance ---------------------------------------------------------------------------------------------- */
 
 /* Compare the rows that two cases share; both were run. */
 static bool same_rows(const mm3_case *c, const mm3_case *d, const char *what, mm3_verdict *v)
@@ -343,7 +343,7 @@ done:
     return st;
 }
 
-/* ---- on the device --------------------------------------------------------------------------------------- */
+/* ---- on the device ----------------------------------------------------------------------------------------------- */
 
 mm3_status mm3_verify_device(mm3_case *c, mm3_device *device, const mm3_kernel *kernel, const mm3_tactic *tactic,
                              mm3_verdict *v)

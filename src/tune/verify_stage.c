@@ -13,7 +13,7 @@ typedef struct twins {
     int n;
 } twins;
 
-/* ---- running --------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 mm3_status mm3__append(mm3_tuner *t, mm3_graph *graph, mm3_arena *arena, mm3_op_id op, const void *contract,
                        mm3_choose *choose, void *user, size_t *need)
@@ -106,8 +106,7 @@ static bool compare(twins *s, mm3__entrant *e, char *why, size_t n)
 /* A choice among scores that are equal up to rounding may fall either way, and be right; hardly twice. */
 static bool may_tie(mm3_op_id op) { return op == MM3_OP_ROUTER || op == MM3_OP_INDEX_SELECT || op == MM3_OP_SAMPLE; }
 
-/* ---- first sight --------------------------------------------------------------------------------------------------
- */
+/* ---- first sight ------------------------------------------------------------------------------------------------- */
 
 /* What a candidate leaves on the twins. *right: whether that is what natives left; else why[n]. */
 static mm3_status look(mm3_tuner *t, const mm3__work *w, twins *s, mm3__entrant *e, bool *right, char *why, size_t n)
@@ -154,8 +153,7 @@ done:
     return st;
 }
 
-/* ---- under replay
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- under replay ------------------------------------------------------------------------------------------------ */
 
 static mm3_status record(mm3_tuner *t, const mm3__work *w, twins *s, mm3_graph *graph, mm3_arena *arena,
                          mm3_choose *choose, void *user)

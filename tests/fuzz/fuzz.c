@@ -74,7 +74,7 @@ char *fuzz_part(const uint8_t **data, size_t *n, size_t *n_part)
     return copy;
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 typedef struct json_text {
     const char *at, *end;
@@ -173,7 +173,7 @@ bool fuzz_is_json(const char *text, size_t n)
     return take_value(&t) && t.at == t.end;
 }
 
-/* ---- bytes ---------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 /* The code points that a sequence of `want` bytes may stand for, given its first i + 1 bytes: a range. */
 static bool may_go_on(uint32_t code, int want, int have)

@@ -38,8 +38,7 @@ char *fuzz_part(const uint8_t **data, size_t *n, size_t *n_part);
 /* A number that depends on the bytes. */
 uint32_t fuzz_hash(const void *data, size_t n);
 
-/* ---- oracles: each written without mm3's own code, to hold against it ----------------------------------------------
- */
+/* ---- oracles: each written without mm3's own code, to hold against it -------------------------------------------- */
 
 /* Whether the text is one JSON value (RFC 8259), white space around it; numbers of any size, any depth below 3000. */
 bool fuzz_is_json(const char *text, size_t n);

@@ -1,6 +1,5 @@
 /* fuzz: conversations to prompts. Input: up to three parts, apart by a line "%%": the thinking mode (empty: none; with
- * a
- * '+' at its end the assistant's turn is opened), the messages, the tools. A single part is the messages.
+ * a '+' at its end the assistant's turn is opened), the messages, the tools. A single part is the messages.
  * Properties: the controls of a prompt are markers, as many as its messages ask for, whatever the caller's text says;
  * in the ids they are these and no others; what users say stands in the prompt; the same JSON otherwise written gives
  * the same prompt. */

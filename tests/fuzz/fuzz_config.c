@@ -106,7 +106,7 @@ static void check_values(const mm3_config *c, const json_t *root)
                    "%s was read as %g", values[i].key, values[i].value);
 }
 
-/* ---- written anew ------------------------------------------------------------------------------------------- */
+/* ---- written anew ------------------------------------------------------------------------------------------------ */
 
 static json_t *flags_of(const unsigned char *flag, int n, const char *no, const char *yes)
 {

@@ -144,9 +144,9 @@ static void check_w8a16(const suite *s)
     golden_close(&g);
 }
 
-/* Whole runs in w8a8 differ between correct implementations (docs/numerics.md): at step 5 of long_1500, margin 1.06,
- * even a float64 evaluation of the same rules chooses another token than the reference. Natives happen to choose alike.
- */
+/* Whole runs in w8a8 differ between correct implementations (docs/numerics.md): at step 5 of
+ * long_1500, margin 1.06, even a float64 evaluation of the same rules chooses another token than
+ * the reference. Natives happen to choose alike. */
 static void check_w8a8(const suite *s)
 {
     golden g;
@@ -204,8 +204,8 @@ static void test_rand_w8a8(void **state)
                          .n_cases = MM3_COUNT(rand_cases) });
 }
 
-/* Keys, values and index keys rounded to BF16, by 2^-9 at most. A wrong type anywhere on the way gives errors near 1.
- */
+/* Keys, values and index keys rounded to BF16, by 2^-9 at most. A wrong type anywhere
+ * on the way gives errors near 1. */
 static void test_kv_bf16(void **state)
 {
     static const struct {
@@ -232,7 +232,7 @@ static void test_kv_bf16(void **state)
     }
 }
 
-/* ---- with each vector candidate forced ----------------------------------------------------------------------- */
+/* ---- with each vector candidate forced --------------------------------------------------------------------------- */
 
 static int by_value(const void *a, const void *b)
 {

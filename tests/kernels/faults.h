@@ -13,7 +13,7 @@
 
 #include "tune/tune.h"
 
-/* ---- kernels of a function ------------------------------------------------------------------------------- */
+/* ---- kernels of a function --------------------------------------------------------------------------------------- */
 
 #define CORRECT(op_type, OP) \
     static void correct_##op_type(const op_type *op) { mm3_op_info_of(MM3_OP_##OP)->reference(op, NULL); }
@@ -28,7 +28,7 @@
     }                                                                 \
     static void name(const op_type *op)
 
-/* ---- the table ------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 typedef struct fault {
     const char *name;

@@ -18,7 +18,7 @@
 
 enum { GUARD = 256, MAX_ARRAYS = 4096, MAX_DEVICES = 4 };
 
-/* ---- random numbers, and arrays that live until the test ends ------------------------------------------------ */
+/* ---- random numbers, and arrays that live until the test ends ---------------------------------------------------- */
 
 static uint64_t rng_state = 1;
 static inline uint32_t rng(void)
@@ -64,7 +64,7 @@ static inline bool guards_intact(const void *array, size_t n_bytes)
 }
 static inline void *copy_of(const void *src, size_t n_bytes) { return memcpy(array_of(n_bytes), src, n_bytes); }
 
-/* ---- running one candidate ----------------------------------------------------------------------------------- */
+/* ---- running one candidate --------------------------------------------------------------------------------------- */
 
 static inline mm3_status harness_choose(void *user, mm3_op_id op, const void *contract, mm3_choice *choice)
 {
@@ -111,7 +111,7 @@ static inline mm3_device *device_of(int n_threads)
     return devices[n_threads];
 }
 
-/* ---- comparison ---------------------------------------------------------------------------------------------- */
+/* ---- comparison -------------------------------------------------------------------------------------------------- */
 
 /* |got - want| <= tolerance * magnitude + 2^-126. NaN must meet NaN, infinity the same infinity; where the terms
  * themselves come near the float range, any order of adding them may leave it. */
@@ -225,7 +225,7 @@ static inline check_result check_case(mm3_op_id op, const void *contract, double
     return result;
 }
 
-/* ---- weights and rows in MXFP8 ---------------------------------------------------------------------------------- */
+/* ---- weights and rows in MXFP8 ----------------------------------------------------------------------------------- */
 
 /* How a case is filled. */
 typedef enum fill {

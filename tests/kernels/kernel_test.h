@@ -16,7 +16,7 @@
 
 #include "kernels/kernels.h"
 
-/* ---- numbers ---------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static inline uint64_t random_next(uint64_t *state)
 {
@@ -69,7 +69,7 @@ static inline int32_t *ints(size_t n)
 
 static inline bool same_bits(const void *a, const void *b, size_t n) { return memcmp(a, b, n) == 0; }
 
-/* ---- candidates ------------------------------------------------------------------------------------------------- */
+/* ---- candidates -------------------------------------------------------------------------------------------------- */
 
 typedef struct candidate {
     const mm3_kernel *kernel;
@@ -145,7 +145,7 @@ static inline void check_close(const candidate *c, const char *what, const float
     }
 }
 
-/* ---- KV pages --------------------------------------------------------------------------------------------------- */
+/* ---- KV pages ---------------------------------------------------------------------------------------------------- */
 
 typedef struct pages {
     mm3_kv kv;

@@ -7,7 +7,7 @@ CORRECT(mm3_attention, ATTENTION)
 CORRECT(mm3_qk_norm_rope, QK_NORM_ROPE)
 CORRECT(mm3_sample, SAMPLE)
 
-/* ---- choices --------------------------------------------------------------------------------------------- */
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
 
 /* Ties go to the higher id: the reference on reversed ids. */
 FAULT(mm3_router, router_wrong_tie)
@@ -188,7 +188,7 @@ FAULT(mm3_sample, position_not_advanced)
     correct_mm3_sample(&wrong);
 }
 
-/* ---- attention ------------------------------------------------------------------------------------------- */
+/* ---- attention --------------------------------------------------------------------------------------------------- */
 
 FAULT(mm3_attention, sees_the_future)
 {

@@ -16,7 +16,7 @@ CORRECT(mm3_rope_angles, ROPE_ANGLES)
 /* What a faulty kernel wrote where it must not. */
 static void spoil(const void *p, size_t n) { memset((void *)(uintptr_t)p, 1, n); }
 
-/* ---- faults that any operation may have, on linear ------------------------------------------------------- */
+/* ---- faults that any operation may have, on linear --------------------------------------------------------------- */
 
 FAULT(mm3_linear, one_too_far)
 {
@@ -181,7 +181,7 @@ static void run_needs_clear_scratch(const mm3_call *call, int i_thread, int n_th
     op->out[0] = sum[0];
 }
 
-/* ---- moe_linear ------------------------------------------------------------------------------------------ */
+/* ---- moe_linear -------------------------------------------------------------------------------------------------- */
 
 FAULT(mm3_moe_linear, unlisted_rows_cleared)
 {
@@ -197,7 +197,7 @@ FAULT(mm3_moe_linear, first_expert_for_all)
     correct_mm3_moe_linear(&wrong);
 }
 
-/* ---- quantize and the chains ----------------------------------------------------------------------------- */
+/* ---- quantize and the chains ------------------------------------------------------------------------------------- */
 
 FAULT(mm3_quantize, quantized_nan_laundered)
 {
@@ -285,7 +285,7 @@ FAULT(mm3_swiglu_quantize, scale_one_up)
     }
 }
 
-/* ---- norms and activations ------------------------------------------------------------------------------- */
+/* ---- norms and activations --------------------------------------------------------------------------------------- */
 
 FAULT(mm3_add_rmsnorm, eps_ignored)
 {

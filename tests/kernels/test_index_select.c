@@ -169,8 +169,8 @@ static void test_negative_scores(void **state)
     setup_close(&s);
 }
 
-/* The score is the maximum over the block, wherever it is; tokens of other blocks and after the position don't count.
- */
+/* The score is the maximum over the block, wherever it is; tokens of other blocks and
+ * after the position don't count. */
 static void test_block_maximum(void **state)
 {
     static const int at[] = { 0, 1, 63, 126, 127 };

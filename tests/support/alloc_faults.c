@@ -41,8 +41,7 @@ static bool must_fail(void)
     return true;
 }
 
-/* ---- what the linker puts before the C library's ------------------------------------------------------------------
- */
+/* ---- what the linker puts before the C library's ----------------------------------------------------------------- */
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -74,8 +73,7 @@ int __wrap_pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     return must_fail() ? EAGAIN : __real_pthread_create(thread, attributes, run, user);
 }
 
-/* ---- jansson --------------------------------------------------------------------------------------------------------
- */
+/* ---- jansson ----------------------------------------------------------------------------------------------------- */
 
 static atomic_bool json_counts;
 

@@ -48,8 +48,7 @@ static bool interrupted(void)
 
 static size_t part_of(size_t n) { return n > 1 && atomic_load(&piecemeal) ? 1 : n; }
 
-/* ---- what the linker puts before the C library's ------------------------------------------------------------------
- */
+/* ---- what the linker puts before the C library's ----------------------------------------------------------------- */
 
 int __real_open(const char *path, int flags, ...);
 int __real_fstat(int fd, struct stat *s);

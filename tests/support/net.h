@@ -1,5 +1,5 @@
-/* net: the network without an engine, for tests that look inside: any rows in any step, and what each operation left.
- */
+/* net: the network without an engine, for tests that look inside: any rows in any step,
+ * and what each operation left. */
 #ifndef MM3_TESTS_NET_H
 #define MM3_TESTS_NET_H
 

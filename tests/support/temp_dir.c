@@ -1,6 +1,7 @@
 /* temp_dir: a folder of its own for a test, and files in it. */
 #include "support/temp_dir.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -30,6 +31,17 @@ char *test_temp_dir(void)
     char *dir = test_path(base && *base ? base : "/tmp", "mm3-test-XXXXXX");
     if (!mkdtemp(dir)) test_die("make", dir);
     return dir;
+}
+
+int test_count_files(const char *dir, const char *part)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    int n = 0;
+    if (!d) test_die("read", dir);
+    while ((e = readdir(d))) n += strstr(e->d_name, part) != NULL;
+    closedir(d);
+    return n;
 }
 
 static int remove_one(const char *path, const struct stat *s, int type, struct FTW *at)

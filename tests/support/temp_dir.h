@@ -15,6 +15,8 @@ void test_write_file(const char *dir, const char *name, const void *bytes, size_
 void test_write_text(const char *dir, const char *name, const char *text);
 /* A whole file, NUL-terminated, for free(). */
 char *test_read_file(const char *dir, const char *name, size_t *n_bytes);
+/* Files in the folder whose name contains `part`. */
+int test_count_files(const char *dir, const char *part);
 /* Print why and abort: a test's own surroundings are broken. */
 void test_die(const char *what, const char *which);
 

@@ -76,8 +76,7 @@ static mm3_options small(void)
     return o;
 }
 
-/* ---- open and close -------------------------------------------------------------------------------------------------
- */
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 static mm3_status open_and_close(void *user)
 {
@@ -100,9 +99,7 @@ static void test_open(void **state)
     play("open a synthetic model", open_and_close, &o, false, 20, false);
 }
 
-/* ---- use
- * --------------------------------------------------------------------------------------------------------------
- */
+/* ---- use --------------------------------------------------------------------------------------------------------- */
 
 enum { N_PROMPT = 40, MAX_NEW = 6 };
 static const mm3_sampling penalized = { .repetition_penalty = 1.1f, .top_p = 1, .frequency_penalty = 0.1f };
@@ -221,9 +218,7 @@ static void test_use(void **state)
     play("open and use without graphs", use_new_engine, &o, false, 40, false);
 }
 
-/* ---- tuning
- * ----------------------------------------------------------------------------------------------------------
- */
+/* ---- tuning ------------------------------------------------------------------------------------------------------ */
 
 /* What each run leaves open; all else is pinned to the first of its list. Parts come with their chain. */
 static const mm3_op_id open_ops[][3] = {
@@ -363,9 +358,7 @@ static void test_tuning(void **state)
     mm3_plan_memory_clear();
 }
 
-/* ---- text
- * ------------------------------------------------------------------------------------------------------------
- */
+/* ---- text -------------------------------------------------------------------------------------------------------- */
 
 /* Without the memory for compiled patterns PCRE2 interprets them: slower, and the same. */
 static mm3_status open_tokenizer(void *user)

@@ -8,7 +8,7 @@
 #include "support/expect.h"
 #include "support/temp_dir.h"
 
-/* ---- status -------------------------------------------------------------------------------------------------- */
+/* ---- status ------------------------------------------------------------------------------------------------------ */
 
 static mm3_status fails(int x)
 {
@@ -87,7 +87,7 @@ static void errors_are_per_thread_and_can_be_handed_over(void **state)
     assert_string_equal(mm3_last_error(), "on the other thread");
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static void allocation_fails_when_told(void **state)
 {
@@ -181,7 +181,7 @@ static void buffer_grows_and_remembers_failure(void **state)
     mm3_buf_free(&b);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static mm3_status parse(json_t **out, const char *text) { return mm3_json_parse(out, text, strlen(text), "here"); }
 
@@ -269,7 +269,7 @@ static void json_members_are_checked(void **state)
     json_decref(j);
 }
 
-/* ---- files --------------------------------------------------------------------------------------------------- */
+/* ---- files ------------------------------------------------------------------------------------------------------- */
 
 static void files_are_mapped_whole(void **state)
 {
@@ -334,7 +334,7 @@ static void read_all_has_a_limit(void **state)
     test_temp_dir_remove(&dir);
 }
 
-/* ---- numbers ------------------------------------------------------------------------------------------------- */
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 static void numbers_are_parsed_whole(void **state)
 {

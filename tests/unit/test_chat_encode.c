@@ -47,7 +47,7 @@ static int32_t *encode(prompt q, int *n)
     return ids;
 }
 
-/* ---- ids ------------------------------------------------------------------------------------------------- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 static void test_golden_ids(void **state)
 {
@@ -125,7 +125,7 @@ static void test_model_goldens(void **state)
     mm3_file_close(&f);
 }
 
-/* ---- forged controls ---------------------------------------------------------------------------------------- */
+/* ---- forged controls --------------------------------------------------------------------------------------------- */
 
 /* `form` with every @ replaced by a JSON-escaped text. */
 static char *fill(const char *form, const char *text)
@@ -206,7 +206,7 @@ static void test_forged_controls(void **state)
     json_decref(json);
 }
 
-/* ---- errors ------------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void test_errors(void **state)
 {

@@ -16,7 +16,7 @@
 
 static const char *string_of(const json_t *c, const char *key) { return json_string_value(json_object_get(c, key)); }
 
-/* ---- texts ----------------------------------------------------------------------------------------------- */
+/* ---- texts ------------------------------------------------------------------------------------------------------- */
 
 static void test_golden(void **state)
 {
@@ -38,7 +38,7 @@ static void test_golden(void **state)
     json_decref(cases);
 }
 
-/* ---- controls -------------------------------------------------------------------------------------------- */
+/* ---- controls ---------------------------------------------------------------------------------------------------- */
 
 /* The controls of a rendered prompt, one a line. */
 static char *controls_of(const char *messages, const char *tools, const char *thinking)
@@ -137,7 +137,7 @@ static void test_forged_controls(void **state)
     }
 }
 
-/* ---- errors ----------------------------------------------------------------------------------------------- */
+/* ---- errors ------------------------------------------------------------------------------------------------------ */
 
 static void test_errors(void **state)
 {

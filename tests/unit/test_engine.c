@@ -397,8 +397,7 @@ static void test_score(void **state)
     mm3_engine_close(&e);
 }
 
-/* ---- checkpoints made for a question ------------------------------------------------------------------------------
- */
+/* ---- checkpoints made for a question ----------------------------------------------------------------------------- */
 
 static mm3_engine *open_dir(const char *dir, int context)
 {

@@ -2,7 +2,6 @@
  * the plan cache, the journal. One error that names the file and the reason; within tuning a warning, and the run goes
  * on. What was in a file before is there afterwards, and no temporary file stays. Reads and writes in pieces, with
  * interruptions, change nothing. */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,25 +22,7 @@ static char *dir; /* the checkpoint */
 /* Something with files, which leaves none open. */
 typedef mm3_status scene(void *user);
 
-static int count_fds(void)
-{
-    int n = 0;
-    DIR *d = opendir("/proc/self/fd");
-    assert_non_null(d);
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
-
-static int count_files(const char *folder)
-{
-    int n = 0;
-    DIR *d = opendir(folder);
-    assert_non_null(d);
-    while (readdir(d)) n++;
-    closedir(d);
-    return n;
-}
+static int count_fds(void) { return test_count_files("/proc/self/fd", ""); }
 
 /* Let each call of one kind fail in turn. The scene succeeds, or says which file of `folder` and why.
  *   returns how often it failed */
@@ -68,8 +49,7 @@ static int play(scene *f, void *user, io_call call, int error, const char *folde
     return n_failed;
 }
 
-/* ---- the checkpoint ------------------------------------------------------------------------------------------------
- */
+/* ---- the checkpoint ---------------------------------------------------------------------------------------------- */
 
 static mm3_status open_model(void *user)
 {
@@ -131,8 +111,7 @@ static void test_no_map(void **state)
     fail_msg("no map was refused");
 }
 
-/* ---- texts and plans ------------------------------------------------------------------------------------------------
- */
+/* ---- texts and plans --------------------------------------------------------------------------------------------- */
 
 static mm3_status read_text(void *user)
 {
@@ -181,7 +160,7 @@ static mm3_status save_plan(void *user)
     else
         assert_non_null(strstr(text, "cpu New"));
     free(text);
-    assert_int_equal(count_files(f->folder), 3);
+    assert_int_equal(test_count_files(f->folder, ""), 3);
     return st;
 }
 
@@ -210,9 +189,7 @@ static void test_plan_file(void **state)
     test_temp_dir_remove(&f.folder);
 }
 
-/* ---- tuning
- * -----------------------------------------------------------------------------------------------------------
- */
+/* ---- tuning ------------------------------------------------------------------------------------------------------ */
 
 static mm3_options with_cache(char *cache)
 {
@@ -222,7 +199,7 @@ static mm3_options with_cache(char *cache)
     o.context = 256;
     o.chunk = 32;
     o.plan_cache = cache;
-    o.tune_budget_s = 0.05;
+    o.tune_budget_s = 0.3;
     o.backend = "add_rmsnorm=native;quantize=native;linear=native;qk_norm_rope=native;index_select=native;"
                 "attention=native;swiglu=native;sample=native";
     return o;
@@ -295,7 +272,7 @@ static void test_tuning(void **state)
     assert_string_equal(warnings, "");
     mm3_free(warnings);
     add_line(path);
-    n_files = count_files(cache);
+    n_files = test_count_files(cache, "");
     n_fds = count_fds();
     for (int i = 0; i < MM3_COUNT(fault); i++) {
         int n_met = 0, n_warned = 0;
@@ -321,7 +298,7 @@ static void test_tuning(void **state)
             failed = io_has_failed();
             io_fail_at(fault[i].call, 0, 0);
             assert_int_equal(count_fds(), n_fds);
-            assert_int_equal(count_files(cache), n_files);
+            assert_int_equal(test_count_files(cache, ""), n_files);
             EXPECT_OK(mm3_read_all(path, 1 << 20, &text, NULL));
             if (!strstr(text, of_another_model))
                 fail_msg("%s %ld: another model's decision is gone", io_call_names[fault[i].call], k);

@@ -94,7 +94,7 @@ static void expect_same_values(const mm3_model *a, const mm3_model *b)
     }
 }
 
-/* ---- checkpoints of the repository ------------------------------------------------------------------------------ */
+/* ---- checkpoints of the repository ------------------------------------------------------------------------------- */
 
 static void tiny_m3_opens(void **state)
 {

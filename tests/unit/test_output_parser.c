@@ -44,7 +44,7 @@ static const char tools[] =
     " \"sb\": {\"type\": [\"string\", \"boolean\"]}}}}},"
     " {\"type\": \"function\", \"function\": {\"name\": \"g\"}}]";
 
-/* ---- running a parser ------------------------------------------------------------------------------------ */
+/* ---- running a parser -------------------------------------------------------------------------------------------- */
 
 /* All deltas of one text, joined: "reasoning|content|name(arguments) name(arguments)". */
 typedef struct joined {
@@ -168,7 +168,7 @@ static void check(const example *examples, int n, const char *functions)
     }
 }
 
-/* ---- reasoning and content ------------------------------------------------------------------------------- */
+/* ---- reasoning and content --------------------------------------------------------------------------------------- */
 
 static void test_reasoning(void **state)
 {
@@ -273,7 +273,7 @@ static void test_envelope(void **state)
     check(examples, MM3_COUNT(examples), tools);
 }
 
-/* ---- argument types ----------------------------------------------------------------------------------------- */
+/* ---- argument types ---------------------------------------------------------------------------------------------- */
 
 static void test_types(void **state)
 {
@@ -444,7 +444,7 @@ static void test_round_trip(void **state)
     mm3__rendered_free(&r);
 }
 
-/* ---- streaming ---------------------------------------------------------------------------------------------- */
+/* ---- streaming --------------------------------------------------------------------------------------------------- */
 
 static char *push(mm3_parser *p, const char *text, bool finish)
 {
@@ -527,7 +527,7 @@ static void test_ids(void **state)
     for (i = 0; i < 3; i++) mm3_free(ids[i]);
 }
 
-/* ---- hostile text --------------------------------------------------------------------------------------------- */
+/* ---- hostile text ------------------------------------------------------------------------------------------------ */
 
 /* Random texts out of markers, their pieces, tags and bytes: any result, but the same however cut, and valid JSON. */
 static void test_random_texts(void **state)

@@ -65,8 +65,7 @@ static void decide(net *n, const mm3_step_shape *shape, mm3_plan *plan)
     mm3_plan_bind(plan, "cpu", mm3_kernels_of, "plan", &(mm3_buf){ 0 });
 }
 
-/* ---- a step without an engine -------------------------------------------------------------------------------------
- */
+/* ---- a step without an engine ------------------------------------------------------------------------------------ */
 
 /* m rows, `real` of them sequences at the given positions (row i in slot order[i]), the others padding in between. */
 static void fill_rows(net *n, int m, int real, int context)
@@ -213,8 +212,7 @@ static void test_replay_is_eager(void **state)
         }
 }
 
-/* ---- nothing else is written --------------------------------------------------------------------------------------
- */
+/* ---- nothing else is written ------------------------------------------------------------------------------------- */
 
 static void allow(unsigned char *map, const unsigned char *base, size_t n, const unsigned char *at, size_t n_bytes)
 {
@@ -399,8 +397,7 @@ static void test_padding(void **state)
     net_close(&n);
 }
 
-/* ---- quantize and linear, captured --------------------------------------------------------------------------------
- */
+/* ---- quantize and linear, captured ------------------------------------------------------------------------------- */
 
 typedef struct fixed_choice {
     mm3_choice linear;

@@ -11,7 +11,7 @@
 #include "support/expect.h"
 #include "support/temp_dir.h"
 
-/* ---- one file ------------------------------------------------------------------------------------------------ */
+/* ---- one file ---------------------------------------------------------------------------------------------------- */
 
 /* Parse a file made of a length, a header and n_data bytes, in memory of exactly its size. */
 static mm3_status parse_raw(uint64_t length, const char *header, size_t n_data, mm3_tensor **t, int *n,
@@ -288,7 +288,7 @@ static void memory_may_run_out(void **state)
     assert_true(k > 3);
 }
 
-/* ---- folders ------------------------------------------------------------------------------------------------- */
+/* ---- folders ----------------------------------------------------------------------------------------------------- */
 
 static void write_shard(const char *dir, const char *name, const char *header, size_t n_data)
 {

@@ -94,7 +94,7 @@ static void test_sizes(void **state)
     EXPECT_FAIL(mm3_model_synthesize(&m, &s), MM3_ERR_ARG, "multiple of 3");
 }
 
-/* ---- running it ------------------------------------------------------------------------------------------------- */
+/* ---- running it -------------------------------------------------------------------------------------------------- */
 
 /* A recorder before the eager one: counts which experts the router chooses, at each layer. */
 typedef struct watch {

@@ -39,8 +39,7 @@ static mm3_session *open_session(mm3_engine *e)
     return s;
 }
 
-/* ---- ended from outside -------------------------------------------------------------------------------------------
- */
+/* ---- ended from outside ------------------------------------------------------------------------------------------ */
 
 typedef struct talk {
     mm3_session *session;
@@ -65,8 +64,8 @@ static void *speak(void *user)
     return NULL;
 }
 
-/* The way to close an engine under a running generation: end it through its callback, wait, close session and engine.
- */
+/* The way to close an engine under a running generation: end it through its callback,
+ * wait, close session and engine. */
 static void test_end_and_close(void **state)
 {
     (void)state;
@@ -105,9 +104,7 @@ static void test_one_of_two(void **state)
     mm3_engine_close(&e);
 }
 
-/* ---- all at once
- * ------------------------------------------------------------------------------------------------------
- */
+/* ---- all at once ------------------------------------------------------------------------------------------------- */
 
 static mm3_engine *shared;
 static mm3_tokenizer *tokenizer;

@@ -59,7 +59,7 @@ static int assert_round_trip(const mm3_tokenizer *t, const void *text, size_t n,
     return n_ids;
 }
 
-/* ---- goldens ---------------------------------------------------------------------------------------------------- */
+/* ---- goldens ----------------------------------------------------------------------------------------------------- */
 
 static void assert_case(const mm3_tokenizer *t, const json_t *text, const json_t *ids, const char *name)
 {
@@ -120,8 +120,7 @@ static void golden_of_variants(void **state)
     json_decref(root);
 }
 
-/* ---- added tokens -------------------------------------------------------------------------------------------------
- */
+/* ---- added tokens ------------------------------------------------------------------------------------------------ */
 
 /* With `special` the text of an added token is its id; without, ordinary ids with the same bytes. Alone and in the
  * midst of random text. */
@@ -196,8 +195,7 @@ static void control_tokens_in_the_vocabulary(void **state)
     mm3_tokenizer_close(&t);
 }
 
-/* ---- bytes ----------------------------------------------------------------------------------------------------------
- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 static void any_bytes_round_trip(void **state)
 {
@@ -280,8 +278,7 @@ static void too_long_a_text(void **state)
     assert_int_equal(mm3_tokenizer_encode(tiny, "x", SIZE_MAX, true, &ids, &n), MM3_ERR_ARG);
 }
 
-/* ---- merges
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- merges ------------------------------------------------------------------------------------------------------ */
 
 typedef struct word {
     char s[16];
@@ -395,8 +392,7 @@ static void long_words(void **state)
     free(text);
 }
 
-/* ---- patterns that are hard on the matcher
- * ------------------------------------------------------------------------------ */
+/* ---- patterns that are hard on the matcher ----------------------------------------------------------------------- */
 
 static mm3_tokenizer *open_with_pattern(const char *pattern)
 {

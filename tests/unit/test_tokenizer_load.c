@@ -254,8 +254,7 @@ static void order_of_components(void **state)
     check_changes(&late, 1);
 }
 
-/* ---- damaged files
- * ---------------------------------------------------------------------------------------------------- */
+/* ---- damaged files ----------------------------------------------------------------------------------------------- */
 
 static mm3_status open_text(const char *text, size_t n, mm3_tokenizer **t)
 {

@@ -82,7 +82,7 @@ static size_t scratch(const void *p, const mm3_tactic *tactic, int n_threads)
     return sizeof(float) * (cut_area(&a, op, &s, NULL) * (size_t)n_threads + n_partials * PARTIAL);
 }
 
-/* ---- which tokens a row sees, as runs within pages ------------------------------------------------------------ */
+/* ---- which tokens a row sees, as runs within pages --------------------------------------------------------------- */
 
 typedef struct cursor {
     const int32_t *selected; /* the row's list, or NULL */
@@ -129,7 +129,7 @@ static void start_runs(cursor *c, const mm3_attention *op, const shape *s, int r
     next_run(c, op, s);
 }
 
-/* ---- one tile --------------------------------------------------------------------------------------------------- */
+/* ---- one tile ---------------------------------------------------------------------------------------------------- */
 
 /* Scores to weights exp(score - largest), and the running largest and sum brought up to date.
  *   v  the vector of queries; begin, end tokens of the tile
@@ -281,7 +281,7 @@ static void attend(const area *a, int n_vectors, const tile *now, float scale)
     for (int t = now->begin; t < now->end; t += PIECE) mix_piece(a, n_vectors, now, t, MM3_MIN(now->end, t + PIECE));
 }
 
-/* ---- rows ------------------------------------------------------------------------------------------------------- */
+/* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* Add one part's result (top, sum, y) to what the parts before gave. */
 static void add_part(float *all_top, float *all_sum, float *all_y, float top, float sum, const float *y)
@@ -386,7 +386,7 @@ static void finish(float *out, const float *y, float sum)
     for (int d = 0; d < DIM; d += LANES) vf_store(out + d, vf_load(y + d) / vf_set(sum));
 }
 
-/* ---- phases ----------------------------------------------------------------------------------------------------- */
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
 
 static float *partial_of(const mm3_call *call, const shape *s, int n_threads, int row, int h, int part)
 {

@@ -7,10 +7,11 @@
 #include "kernels/cpu/quantize_blocks.h"
 #include "kernels/kernels.h"
 
-/* ---- element-wise bodies ----------------------------------------------------------------------------------- */
+/* ---- element-wise bodies ----------------------------------------------------------------------------------------- */
 
-/* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
-static inline uint32_t mm3__pick(bool c, uint32_t a, uint32_t b)
+    /* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
+    static inline uint32_t
+    mm3__pick(bool c, uint32_t a, uint32_t b)
 {
     uint32_t mask = 0u - (uint32_t)c;
     return (a & mask) | (b & ~mask);
@@ -92,7 +93,7 @@ static inline void mm3__rms_apply(const float *restrict x, const float *restrict
     }
 }
 
-/* ---- one thread's part of the element-wise operations ------------------------------------------------------- */
+/* ---- one thread's part of the element-wise operations ------------------------------------------------------------ */
 
 /* Threads share the blocks of all rows, so that one row is shared too. */
 static inline void mm3__quantize_part(const mm3_quantize *op, int i_thread, int n_threads)
@@ -157,7 +158,7 @@ static inline void mm3__add_rmsnorm_quantize_part(const mm3_add_rmsnorm_quantize
     }
 }
 
-/* ---- matrix products as jobs ------------------------------------------------------------------------------- */
+/* ---- matrix products as jobs ------------------------------------------------------------------------------------- */
 
 /* One thread's piece of linear or moe_linear: some rows of one weight segment times a list of input rows. */
 typedef struct mm3__job {
@@ -193,7 +194,7 @@ bool mm3__moe_linear_reads_codes(const mm3_moe_linear *op);
 /* Rows of x that a moe_linear can read. */
 static inline int mm3__moe_linear_rows(const mm3_moe_linear *op) { return op->by_pair ? op->m * op->top_k : op->m; }
 
-/* ---- the native product (rows_native.c) --------------------------------------------------------------------- */
+/* ---- the native product (rows_native.c) -------------------------------------------------------------------------- */
 
 /* Scratch: the input codes of all rows as floats (where codes are read), then a tile of weight rows per thread. */
 size_t mm3__native_scratch(int n_rows, int k, bool codes, int n_threads);

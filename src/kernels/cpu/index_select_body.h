@@ -88,7 +88,7 @@ static int64_t scored_tokens(const mm3_index_select *op, int row)
     return own < op->top_k ? 0 : (int64_t)own * op->block;
 }
 
-/* ---- phase 0 ---------------------------------------------------------------------------------------------------- */
+/* ---- phase 0 ----------------------------------------------------------------------------------------------------- */
 
 static void pack_queries(const area *a, const mm3_index_select *op, const shape *s, int first, int n_rows)
 {
@@ -287,7 +287,7 @@ static void phase_0(const mm3_call *call, int i_thread, int n_threads)
     }
 }
 
-/* ---- phase 1 ---------------------------------------------------------------------------------------------------- */
+/* ---- phase 1 ----------------------------------------------------------------------------------------------------- */
 
 /* Larger for what is taken first: the score in the upper half (NaN 0, -0 as +0), the inverted id in the lower. */
 static uint64_t rank_of(float score, int block)

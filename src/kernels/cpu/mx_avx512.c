@@ -59,7 +59,7 @@ bool mm3__narrow_weights(const uint8_t *codes, const uint8_t *scales, int k)
     return true;
 }
 
-/* ---- rows of codes ------------------------------------------------------------------------------------------- */
+/* ---- rows of codes ----------------------------------------------------------------------------------------------- */
 
 static mm3__x_row code_row(const uint8_t *codes, const uint8_t *scales, int k, int *top)
 {
@@ -109,7 +109,7 @@ static void prepare_codes(const mm3__x512 *p, int i, const uint8_t *codes, const
     }
 }
 
-/* ---- rows of floats ------------------------------------------------------------------------------------------ */
+/* ---- rows of floats ---------------------------------------------------------------------------------------------- */
 
 static mm3__x_row float_row(const float *x, int k)
 {

@@ -30,7 +30,7 @@ const char *mm3__amx_refuses(const mm3_device_info *device, int type)
     return NULL;
 }
 
-/* ---- scratch ------------------------------------------------------------------------------------------------ */
+/* ---- scratch ----------------------------------------------------------------------------------------------------- */
 
 static size_t pad(size_t n) { return (n + 63) / 64 * 64; }
 static int ceil_div(int a, int b) { return (a + b - 1) / b; }
@@ -63,7 +63,7 @@ mm3__amx mm3__amx_at(const mm3_tactic *tactic, void *scratch, int n_rows, int n_
     return a;
 }
 
-/* ---- packing ------------------------------------------------------------------------------------------------ */
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* 16 x 16 words of 32 bits, in place. */
 static inline void transpose16(__m512i v[16])
@@ -122,7 +122,7 @@ void mm3__amx_pack(const mm3__amx *a, const int32_t *pair, int pairs_per_row, in
     }
 }
 
-/* ---- decoding weight rows ------------------------------------------------------------------------------------ */
+/* ---- decoding weight rows ---------------------------------------------------------------------------------------- */
 
 /* What is known of a group of weight rows while it is worked on. */
 typedef struct group {
@@ -187,7 +187,7 @@ static inline __attribute__((always_inline)) void decode_64(work *w, const uint8
     _mm512_store_si512(to + TILE_BYTES, mm3__shift_exponent(second, d));
 }
 
-/* ---- tiles -------------------------------------------------------------------------------------------------- */
+/* ---- tiles ------------------------------------------------------------------------------------------------------- */
 
 typedef struct tile_config {
     uint8_t palette, start_row, reserved[14];
@@ -286,7 +286,7 @@ static void finish_rows(const work *w, group *rows, int j, int n, bool any_wide)
  * follows. So while a group is decoded, the next one is asked for into the second-level cache, line by line as it lies
  * there. */
 
-/* ---- stream ------------------------------------------------------------------------------------------------- */
+/* ---- stream ------------------------------------------------------------------------------------------------------ */
 
 static inline __attribute__((always_inline)) void stream_chunk(work *w, int j, int n, int c, bool ahead)
 {
@@ -326,7 +326,7 @@ static inline __attribute__((always_inline)) void stream(work *w, int at, bool a
     }
 }
 
-/* ---- block -------------------------------------------------------------------------------------------------- */
+/* ---- block ------------------------------------------------------------------------------------------------------- */
 
 /* What is decoded, and later multiplied, at once: up to 32 rows of a group by a chunk of k. */
 typedef struct item {

@@ -32,7 +32,7 @@ const char *mm3__avx2_refuses(const mm3_device_info *device, int type, int m, co
     return NULL;
 }
 
-/* ---- scratch and input rows --------------------------------------------------------------------------------- */
+/* ---- scratch and input rows -------------------------------------------------------------------------------------- */
 
 static size_t pad(size_t n) { return (n + 63) / 64 * 64; }
 static size_t row_bytes(int n_rows) { return pad((size_t)n_rows * sizeof(mm3__x_row)); }
@@ -126,7 +126,7 @@ void mm3__avx2_prepare(const mm3__avx2 *a, int n_rows, int k, const float *x, co
     }
 }
 
-/* ---- weights ------------------------------------------------------------------------------------------------- */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -182,7 +182,7 @@ INLINE __m128 sum_lanes4(const __m256 s[4])
     return _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
 }
 
-/* ---- fused -------------------------------------------------------------------------------------------------- */
+/* ---- fused ------------------------------------------------------------------------------------------------------- */
 
 /* Weight row j times input rows i .. i + n - 1 (n is a constant where this is inlined). The steps of a row are
  * the same whatever n is. Returns whether the weight row is free of NaNs. */
@@ -248,7 +248,7 @@ static void fused(const mm3__job *job, const mm3__avx2 *a)
     }
 }
 
-/* ---- tile --------------------------------------------------------------------------------------------------- */
+/* ---- tile -------------------------------------------------------------------------------------------------------- */
 
 /* n columns of a weight row, scales included; false if there is a NaN among them. */
 static bool decode_panel(const uint8_t *codes, const uint8_t *scales, int n, float *to)

@@ -47,7 +47,7 @@ mm3__avx512 mm3__avx512_at(const mm3_tactic *tactic, void *scratch, int n_rows, 
 
 static inline __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
 
-/* ---- fused -------------------------------------------------------------------------------------------------- */
+/* ---- fused ------------------------------------------------------------------------------------------------------- */
 
 /* Weight row j times input rows i .. i + n - 1 (n, hint are constants where this is inlined). The steps of 64 of a row
  * are the same whatever n is. */
@@ -116,7 +116,7 @@ static inline __attribute__((always_inline)) void fused(const mm3__job *job, con
     }
 }
 
-/* ---- tile --------------------------------------------------------------------------------------------------- */
+/* ---- tile -------------------------------------------------------------------------------------------------------- */
 
 /* A weight row to BF16 with its scales; false if it is not narrow or has a NaN. */
 static bool decode_row(const mm3__job *job, int j, uint16_t *to)

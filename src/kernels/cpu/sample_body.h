@@ -115,7 +115,7 @@ static const float *penalize(const mm3_sample *op, const mm3_sample_row *row, co
     return spare;
 }
 
-/* ---- thresholds ------------------------------------------------------------------------------------------------- */
+/* ---- thresholds -------------------------------------------------------------------------------------------------- */
 
 /* Ordered as the floats are; -0 as +0. */
 static inline uint32_t key_of(float x)
@@ -241,7 +241,7 @@ static bool filter(list *c, const mm3_sample_row *row, const float *x, int n_tok
     return true;
 }
 
-/* ---- the draw --------------------------------------------------------------------------------------------------- */
+/* ---- the draw ---------------------------------------------------------------------------------------------------- */
 
 /* Can any of n tokens win? As -log(u) >= 1 - u, a token can win against z = best only if 1 - u < exp(z_i - best) =
  * p * bound: one multiplication instead of two logarithms. In units of 2^-52, where 1 - u is a whole number and a half.

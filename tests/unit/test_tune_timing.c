@@ -1,0 +1,83 @@
+/* How the tuner times a launch: in each state of its inputs, cold where a step is, and nothing else of the host's
+ * time. */
+#include "support/expect.h"
+#include "support/planted.h"
+#include "support/tune_world.h"
+
+static int n_states_set[4];
+static int states(void *user, const mm3_stage *stage, int i)
+{
+    (void)user, (void)stage;
+    n_states_set[i + 1]++;
+    planted_spin(5000);
+    return 3;
+}
+
+/* Inputs in several states: all are timed, and in the end they are put back. What happens between launches, here 5 ms
+ * each time, is in no candidate's time. */
+static void test_states(void **state)
+{
+    world *w = world_open(1);
+    mm3_tune_options o = tune_options(NULL);
+    mm3_tuner *t;
+    (void)state;
+    plant("slow fast");
+    o.states = states;
+    t = tune(w, &o, issue_linears_of_m);
+    assert_string_equal(tune_decision(t, LINEAR_KEY)->choice, "fast");
+    assert_true(tune_decision(t, LINEAR_KEY)->us >= 100 && tune_decision(t, LINEAR_KEY)->us < 900);
+    for (int i = 1; i < 4; i++) assert_true(n_states_set[i] >= 6);
+    assert_true(n_states_set[0] >= 2);
+    mm3_tuner_close(&t);
+    mm3_plan_memory_clear();
+    world_close(&w);
+}
+
+/* Cold caches: the step is large, this stage is small. Its weights come from memory, and making that so is in no
+ * candidate's time. Where a step fits into the last cache they come from there. */
+static void check_eviction(int n_threads)
+{
+    world *w = world_open(n_threads);
+    mm3_device_info *info = (mm3_device_info *)(uintptr_t)mm3_device_info_of(w->device);
+    mm3_tune_options o = tune_options(NULL);
+    mm3_recorder *r = NULL;
+    const mm3_stage *stages;
+    int n;
+    info->last_cache_bytes = 64 << 20;
+    plant("probing same"); /* twins: many rounds */
+    assert_int_equal(mm3_collect_open(&r), MM3_OK);
+    issue_linears_of_m(w, r);
+    stages = mm3_collect_stages(r, &n);
+    assert_int_equal(n, 1);
+    for (int cold = 0; cold < 2; cold++) {
+        mm3_tuner *t = NULL;
+        double ratio;
+        assert_int_equal(mm3_tuner_open(&t, w->device, &o), MM3_OK);
+        assert_int_equal(mm3_tuner_stages(t, stages, n, cold ? 1e9 : 1e6), MM3_OK);
+        ratio = planted_probed();
+        print_message("# %s weights take %.1f times as long as in the first-level cache\n", cold ? "cold" : "warm",
+                      ratio);
+        if (cold) assert_true(ratio > 4); /* warm ones: 1.3 to 2.6, rarely more */
+        if (n_threads == 1) assert_true(tune_decision(t, LINEAR_KEY)->us >= 300 && tune_decision(t, LINEAR_KEY)->us < 1000);
+        mm3_tuner_close(&t);
+        mm3_plan_memory_clear();
+    }
+    mm3_collect_close(&r);
+    world_close(&w);
+}
+
+static void test_eviction(void **state)
+{
+    (void)state;
+    check_eviction(1);
+    check_eviction(2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_states),
+        cmocka_unit_test(test_eviction),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
