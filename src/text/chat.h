@@ -12,6 +12,9 @@
 #define MM3__CALLS MM3__NS "<tool_call>"
 #define MM3__CALLS_END MM3__NS "</tool_call>"
 
+/* White space between tags: JSON's four. */
+static inline bool mm3__is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 /* ---- rendered prompts (chat_template.c) -------------------------------------------------------------------------- */
 
 /* A prompt as text, byte for byte the reference template's, and which bytes of it are control tokens. Whatever

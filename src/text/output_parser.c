@@ -109,15 +109,13 @@ static hit match(const char *s, size_t n, const char *word, size_t *length)
     return n < word_n ? MAYBE : YES;
 }
 
-static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 /* MM3__NS, white space, tag. */
 static hit match_tag(const char *s, size_t n, const char *tag, size_t *length)
 {
     size_t ns_n, i;
     hit h = match(s, n, MM3__NS, &ns_n);
     if (h != YES) return h;
-    for (i = ns_n; i < n && i - ns_n < MAX_SPACE && is_space(s[i]);) i++;
+    for (i = ns_n; i < n && i - ns_n < MAX_SPACE && mm3__is_space(s[i]);) i++;
     h = match(s + i, n - i, tag, length);
     *length += i;
     return h;
@@ -195,7 +193,7 @@ static size_t step_lead(mm3_parser *p, const char *s, size_t n, bool finish)
 {
     size_t i = 0;
     marker m;
-    while (i < n && is_space(s[i])) i++;
+    while (i < n && mm3__is_space(s[i])) i++;
     mm3_buf_add(&p->space, s, i);
     if (i) return i;
     m = marker_at(s, n, finish, &i);
@@ -248,7 +246,7 @@ static size_t step_head(mm3_parser *p, const char *s, size_t n, bool finish)
     bool maybe = false;
     size_t length = 0;
     int i;
-    if (is_space(s[0])) {
+    if (mm3__is_space(s[0])) {
         mm3_buf_add(&p->block, s, 1);
         return 1;
     }
