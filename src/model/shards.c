@@ -1,7 +1,6 @@
 /* shards: all tensors of a checkpoint folder under one look-up. Owns the maps and the name table.
  * Knows no model. Read next: model.c. The index decides: what it does not list is out of reach, whatever other files
  * the folder holds, so that a stray or stale file cannot mix in. */
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -156,27 +155,36 @@ static mm3_status list_files(json_t *files, const json_t *map, const char *index
     return MM3_OK;
 }
 
-/* The folder's other model files: not opened, counted for a note. A folder that can't be listed has none to tell of. */
-static mm3_status count_strays(mm3_shards *s, const json_t *files, const char *dir)
+typedef struct stray_count {
+    mm3_shards *s;
+    const json_t *files;
+    bool failed;
+} stray_count;
+
+static bool count_stray(void *user, const char *name)
 {
     static const char suffix[] = ".safetensors";
-    mm3_status st = MM3_OK;
-    DIR *d = opendir(dir);
-    struct dirent *e;
-    while (d && st == MM3_OK && (e = readdir(d))) {
-        size_t n = strlen(e->d_name);
-        char *copy;
-        if (n < sizeof suffix || strcmp(e->d_name + n - (sizeof suffix - 1), suffix) != 0) continue;
-        if (json_object_get(files, e->d_name)) continue;
-        s->n_strays++;
-        if (s->stray && strcmp(s->stray, e->d_name) < 0) continue;
-        copy = mm3_arena_alloc(&s->arena, n + 1);
-        if (copy) memcpy(copy, e->d_name, n + 1);
-        if (!copy) st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "%s: out of memory", dir);
-        s->stray = copy;
-    }
-    if (d) closedir(d);
-    return st;
+    stray_count *c = user;
+    size_t n = strlen(name);
+    char *copy;
+    if (n < sizeof suffix || strcmp(name + n - (sizeof suffix - 1), suffix) != 0) return true;
+    if (json_object_get(c->files, name)) return true;
+    c->s->n_strays++;
+    if (c->s->stray && strcmp(c->s->stray, name) < 0) return true;
+    copy = mm3_arena_alloc(&c->s->arena, n + 1);
+    c->failed = !copy;
+    if (copy) memcpy(copy, name, n + 1);
+    c->s->stray = copy;
+    return !c->failed;
+}
+
+/* The folder's other model files: not opened, counted for a note. */
+static mm3_status count_strays(mm3_shards *s, const json_t *files, const char *dir)
+{
+    stray_count c = { .s = s, .files = files };
+    mm3_dir_each(dir, count_stray, &c);
+    MM3_CHECK(!c.failed, MM3_ERR_NOMEM, "%s: out of memory", dir);
+    return MM3_OK;
 }
 
 /* Name all missing files in one error: the user copies them in one go. */

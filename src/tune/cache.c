@@ -1,7 +1,6 @@
 /* Where decisions are kept: this process's memory, and one file per device in the cache folder. Every writer locks,
  * reads again, merges, and renames; a reader needs no lock. Nothing here can stop tuning: trouble is a warning. */
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
@@ -211,21 +210,16 @@ static int lock_cache(mm3_tuner *t, const char *path)
     return -1;
 }
 
-/* A writer that was killed before its rename leaves its temporary file. Whoever holds the lock is the only writer. */
-static void remove_leftovers(const char *dir, const char *path)
+static bool remove_leftover(void *user, const char *name)
 {
-    DIR *d = opendir(dir);
-    const char *name = strrchr(path, '/') + 1;
-    size_t n = strlen(name);
-    struct dirent *e;
-    while (d && (e = readdir(d))) {
-        char *left;
-        if (strncmp(e->d_name, name, n) != 0 || e->d_name[n] != '.' || strlen(e->d_name) != n + 7) continue;
-        left = mm3_path_join(dir, e->d_name);
-        if (left) unlink(left);
-        mm3_free(left);
-    }
-    if (d) closedir(d);
+    const char *path = user, *plan = strrchr(path, '/') + 1;
+    size_t n = strlen(plan);
+    mm3_buf left = { 0 };
+    if (strncmp(name, plan, n) != 0 || name[n] != '.' || strlen(name) != n + 7) return true;
+    mm3_buf_printf(&left, "%.*s%s", (int)(plan - path), path, name);
+    if (!left.failed) unlink(left.data);
+    mm3_buf_free(&left);
+    return true;
 }
 
 bool mm3__cache_keep(mm3_tuner *t)
@@ -246,7 +240,7 @@ bool mm3__cache_keep(mm3_tuner *t)
     if (lock >= 0) {
         mm3_buf quiet = t->warnings; /* what is wrong with the file was said when it was read first */
         t->warnings = (mm3_buf){ 0 };
-        remove_leftovers(t->options.cache_dir, path);
+        mm3_dir_each(t->options.cache_dir, remove_leftover, path); /* of writers killed before their rename */
         st =
             read_cache(t, path, &merged); /* a file that can't be read now may hold other models' decisions: it stays */
         mm3_buf_free(&t->warnings);
