@@ -716,7 +716,7 @@ static const growth_case cases[] = {
     { .name = "plan: read backwards", .work = plan_read, .n = 500, .unit = "backwards" },
     { .name = "plan: merge", .work = plan_merged, .n = 500 },
     { .name = "plan: print and compare", .work = plan_shown, .n = 500 },
-    { .name = "plan: crashes", .work = plan_crashes, .n = 8000 },
+    { .name = "plan: crashes", .work = plan_crashes, .n = 2000 },
 
     { .name = "engine: a long prompt", .work = prefill, .n = 4000 },
     { .name = "engine: scores", .work = score, .n = 4000 },
