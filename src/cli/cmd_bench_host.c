@@ -13,7 +13,7 @@
 enum { MAX_PARTS = 32, MAX_ROUNDS = 100 };
 
 typedef struct host_options {
-    const char *part; /* NULL: all */
+    const char *parts; /* names apart by commas; NULL: all */
     double size;
     int rounds;
     bool json;
@@ -164,7 +164,26 @@ static int print_text(const measured *parts, const host_options *o)
     return CLI_DONE;
 }
 
-static int run(const host_options *o, cli_engine *with, measured *parts)
+/* Mark the parts of the list. CLI_GO, or the status to exit with. */
+static int choose_parts(const char *list, bool *chosen)
+{
+    for (int i = 0; i < mm3_bench_host_count(); i++) chosen[i] = !list;
+    if (list && !*list) return cli_usage("--part names none: leave it out for all");
+    for (size_t n; list && *list; list += n + (list[n] == ',')) {
+        int i = 0;
+        n = strcspn(list, ",");
+        while (i < mm3_bench_host_count() &&
+               (strlen(mm3_bench_host_name(i)) != n || strncmp(list, mm3_bench_host_name(i), n) != 0))
+            i++;
+        if (i == mm3_bench_host_count())
+            return cli_usage("bench host has no part '%.*s': run it without --part to see them",
+                             (int)MM3_MIN(n, (size_t)40), list);
+        chosen[i] = true;
+    }
+    return CLI_GO;
+}
+
+static int run(const host_options *o, cli_engine *with, const bool *chosen, measured *parts)
 {
     char dir[1024];
     int status;
@@ -173,7 +192,7 @@ static int run(const host_options *o, cli_engine *with, measured *parts)
     status = ask_child(NULL, -1, dir, o->size, with);
     for (int round = 0; round < o->rounds && status == CLI_DONE; round++) {
         for (int i = 0; i < mm3_bench_host_count() && status == CLI_DONE; i++) {
-            if (o->part && strcmp(o->part, mm3_bench_host_name(i)) != 0) continue;
+            if (!chosen[i]) continue;
             status = ask_child(&parts[i].of[parts[i].n++], i, dir, o->size, with);
         }
     }
@@ -188,9 +207,10 @@ int cli_bench_host(int argc, char **argv)
     cli_engine with = CLI_ENGINE_INIT;
     host_options o = { .size = 1, .rounds = 5 };
     measured *parts;
-    int status, n_parts = 0;
+    bool chosen[MAX_PARTS];
+    int status;
     const cli_option options[] = {
-        { "part", 0, CLI_TEXT, &o.part, "NAME", "this one alone, by its name in the table", 0, 0 },
+        { "part", 0, CLI_TEXT, &o.parts, "NAME,..", "these alone, by their names in the table", 0, 0 },
         { "size", 0, CLI_DOUBLE, &o.size, "X", "of all inputs: 1 (default) is a release's", 0.001, 100 },
         { "rounds", 0, CLI_INT, &o.rounds, "N", "runs of each part (default 5)", 1, MAX_ROUNDS },
         { "json", 0, CLI_FLAG, &o.json, NULL, "as JSON", 0, 0 },
@@ -201,11 +221,11 @@ int cli_bench_host(int argc, char **argv)
     };
     status = cli_parse(argc, argv, options, MM3_COUNT(options), &with, 0);
     if (status != CLI_GO) return status;
-    for (int i = 0; i < mm3_bench_host_count(); i++) n_parts += !o.part || strcmp(o.part, mm3_bench_host_name(i)) == 0;
-    if (n_parts == 0) return cli_usage("bench host has no part '%s': run it without --part to see them", o.part);
+    status = choose_parts(o.parts, chosen);
+    if (status != CLI_GO) return status;
     parts = cli_alloc(MAX_PARTS, sizeof *parts);
     if (!parts) return CLI_FAILED;
-    status = run(&o, &with, parts);
+    status = run(&o, &with, chosen, parts);
     mm3_free(parts);
     return status;
 }

@@ -17,7 +17,7 @@ static const cli_command commands[] = {
       "[--op OP] [--candidate NAME] [--shape F=V,..] [--fill FILL] ..." },
     { "bench", cmd_bench, "what a candidate, a step, or the work beside the steps costs",
       "kernels --op OP [--shape N,K|F=V,..] [--m LIST] [--json] ...\ndecode [-m DIR | --synthetic m3] [--m LIST] "
-      "[--json] [options]\nhost [-m DIR] [--part NAME] [--size X] [--rounds N] [--json] [options]" },
+      "[--json] [options]\nhost [-m DIR] [--part NAME,..] [--size X] [--rounds N] [--json] [options]" },
     { "tune", cmd_tune, "measure which kernels are fastest, and keep the decisions",
       "[-m DIR] [--plan FILE] [--all] [--json] [options]" },
     { "plan", cmd_plan, "what was decided, and why",

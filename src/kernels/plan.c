@@ -161,6 +161,26 @@ static int position(const mm3_plan *plan, const char *key, bool *found)
     return low;
 }
 
+/* The first decision on an operation from op on. */
+static int first_from(const mm3_plan *plan, mm3_op_id op)
+{
+    int low = 0, high = plan->n;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        if (mm3__op_of_key(plan->decision[middle].key) < op)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+void mm3__plan_of_op(const mm3_plan *plan, mm3_op_id op, int *begin, int *end)
+{
+    *begin = first_from(plan, op);
+    *end = first_from(plan, (mm3_op_id)(op + 1));
+}
+
 int mm3_plan_count(const mm3_plan *plan) { return plan->n; }
 const mm3_decision *mm3_plan_at(const mm3_plan *plan, int i) { return &plan->decision[i]; }
 

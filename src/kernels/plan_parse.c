@@ -85,12 +85,11 @@ static bool parse_error(const char *s, double *error)
 
 typedef struct reader {
     mm3_plan *plan;
-    mm3_decision
-        d; /* the stage under way; key NULL: none. Its texts are in the arena, like those before: freed at the end */
+    mm3_decision d; /* the stage under way; key NULL: none */
     int max_tried;
-    mm3_arena texts;
-    json_t *seen; /* owned: the keys of stages above, as members */
-    bool skip;    /* the stage's own line was bad: what stands under it goes with it */
+    mm3_arena texts; /* of all stages so far */
+    json_t *seen;    /* owned: the keys of stages above, as members */
+    bool skip;       /* the stage's own line was bad: what stands under it goes with it */
     bool out_of_memory;
 } reader;
 

@@ -28,6 +28,9 @@ MM3_MUST_USE mm3_status mm3__plan_add(mm3_plan *plan, const mm3_decision *decisi
 MM3_MUST_USE mm3_status mm3__plan_add_step(mm3_plan *plan, const mm3_step_verdict *verdict);
 void mm3__plan_order(mm3_plan *plan);
 
+/* The decisions on an operation are decision[*begin..*end). */
+void mm3__plan_of_op(const mm3_plan *plan, mm3_op_id op, int *begin, int *end);
+
 /* The operation of a key; MM3_N_OPS if its first word is none. */
 mm3_op_id mm3__op_of_key(const char *key);
 

@@ -53,8 +53,8 @@ MM3_MUST_USE mm3_status mm3__tools_by_name(json_t **out, const json_t *tools);
  *   calls       receives the calls as JSON objects with ", " before each but the first of the buffer
  *   n_calls     0: nothing in it is a call (or it nests too deep), `calls` is untouched: the block is plain text
  * errors  MM3_ERR_NOMEM */
-MM3_MUST_USE mm3_status mm3__calls_read(const char *block, size_t n, const json_t *parameters, int index, mm3_buf *calls,
-                                        int *n_calls);
+MM3_MUST_USE mm3_status mm3__calls_read(const char *block, size_t n, const json_t *parameters, int index,
+                                        mm3_buf *calls, int *n_calls);
 
 /* ---- JSON as Python's json module reads and writes it (python_json.c) -------------------------------------------- */
 
