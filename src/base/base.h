@@ -129,6 +129,9 @@ void mm3_file_close(mm3_file **f);
 /* "dir/name" (mm3_free). */
 char *mm3_path_join(const char *dir, const char *name);
 bool mm3_path_exists(const char *path);
+/* Call each(user, name) for the names in a folder, in no order, until it returns false. A folder that can't be listed
+ * has none. */
+void mm3_dir_each(const char *dir, bool (*each)(void *user, const char *name), void *user);
 /* Read a file or, for "-", standard input to its end (mm3_free). Refuses more than max bytes. */
 MM3_MUST_USE mm3_status mm3_read_all(const char *path, size_t max, char **out, size_t *n_bytes);
 

@@ -1,4 +1,5 @@
 /* Files: mapped whole, or read whole. */
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -74,6 +75,14 @@ char *mm3_path_join(const char *dir, const char *name)
 }
 
 bool mm3_path_exists(const char *path) { return access(path, F_OK) == 0; }
+
+void mm3_dir_each(const char *dir, bool (*each)(void *user, const char *name), void *user)
+{
+    DIR *d = opendir(dir);
+    const struct dirent *e;
+    while (d && (e = readdir(d)) && each(user, e->d_name)) continue;
+    if (d) closedir(d);
+}
 
 mm3_status mm3_read_all(const char *path, size_t max, char **out, size_t *n_bytes)
 {

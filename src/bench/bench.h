@@ -137,6 +137,33 @@ MM3_MUST_USE mm3_status mm3_bench_decode_run(mm3_bench_decode *out, mm3_engine *
                                              int context, double seconds, int rounds);
 void mm3_bench_decode_free(mm3_bench_decode *result);
 
+/* ---- the host's side (host.c) ------------------------------------------------------------------------------------ */
+
+/* What the parts are measured on, written into an empty folder: a checkpoint of the released names and shapes without
+ * its data, a tokenizer.json, texts.
+ *   size  1: 45 838 tensors, 200 000 tokens beside the added ones, texts of 10^6 bytes, a prompt of 8000 tokens;
+ *         a fraction of that, or a multiple
+ * errors  MM3_ERR_IO, MM3_ERR_NOMEM */
+MM3_MUST_USE mm3_status mm3_bench_host_make(const char *dir, double size);
+
+/* One part, run once. */
+typedef struct mm3_bench_host {
+    int64_t n;                   /* how many of its units it went through */
+    size_t bytes;                /* of the text that it read; 0: none */
+    double processor_s, clock_s; /* of the part alone; processor: of all threads */
+    double before, peak;         /* bytes: resident when the part began, and the most until it ended */
+} mm3_bench_host;
+int mm3_bench_host_count(void);
+const char *mm3_bench_host_name(int i);
+const char *mm3_bench_host_unit(int i);
+bool mm3_bench_host_needs_engine(int i);
+/* Call it in a process of its own: memory is counted from the process's beginning.
+ *   dir, size          as they were given to mm3_bench_host_make
+ *   engine, model_dir  where the part needs an engine, else NULL; model_dir: the folder of its tokenizer.json
+ * errors  those of the part; MM3_ERR_ARG a context or a text too short for the prompt */
+MM3_MUST_USE mm3_status mm3_bench_host_run(mm3_bench_host *out, int i, const char *dir, double size, mm3_engine *engine,
+                                           const char *model_dir);
+
 /* The operation's shape in MiniMax-M3, on one machine; kernels.c. */
 const char *mm3_bench_shape(mm3_op_id op);
 

@@ -174,6 +174,7 @@ int cmd_tokenize(int argc, char **argv);
 int cmd_check(int argc, char **argv);
 int cmd_bench(int argc, char **argv);
 int cli_bench_decode(int argc, char **argv); /* 'bench decode', without the second word */
+int cli_bench_host(int argc, char **argv);   /* 'bench host', the same */
 /* "1,2,4,8": at most CLI_MAX_M numbers of rows. CLI_GO, or the status to exit with. */
 enum { CLI_MAX_M = 64 };
 int cli_read_rows(const char *option, const char *text, int *m, int *n);

@@ -172,13 +172,13 @@ int cmd_bench(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } what[] = { { "kernels", bench_kernels }, { "decode", cli_bench_decode } };
+    } what[] = { { "kernels", bench_kernels }, { "decode", cli_bench_decode }, { "host", cli_bench_host } };
     for (int i = 0; i < MM3_COUNT(what) && argc > 1; i++)
         if (strcmp(argv[1], what[i].name) == 0) {
             argv[1] = argv[0]; /* errors and help speak of 'bench' */
             return what[i].run(argc - 1, argv + 1);
         }
     if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) return bench_kernels(argc, argv);
-    if (argc > 1) return cli_usage("bench has no '%s': use 'mm3 bench kernels' or 'mm3 bench decode'", argv[1]);
-    return cli_usage("bench needs what to measure: use 'mm3 bench kernels' or 'mm3 bench decode'");
+    if (argc > 1) return cli_usage("bench has no '%s': use 'mm3 bench kernels', 'decode' or 'host'", argv[1]);
+    return cli_usage("bench needs what to measure: use 'mm3 bench kernels', 'decode' or 'host'");
 }

@@ -56,12 +56,13 @@ static json_t *model_json(const report *r)
 {
     const mm3_model *m = r->model;
     const mm3_config *c = &m->config;
-    return json_pack("{ss si si si si si si si si si si sI sI si si}", "dir", m->dir, "layers", c->n_layers,
+    return json_pack("{ss si si si si si si si si si si sI sI si si si si si}", "dir", m->dir, "layers", c->n_layers,
                      "moe_layers", r->n_moe, "sparse_layers", r->n_sparse, "hidden", c->hidden_size, "heads",
                      c->n_heads, "kv_heads", c->n_kv_heads, "experts", c->n_experts, "experts_per_token",
                      c->experts_per_token, "vocab", c->vocab_size, "max_position", c->max_position, "weight_bytes",
                      (json_int_t)m->weight_bytes, "step_bytes", (json_int_t)m->step_bytes, "tensors", m->n_tensors,
-                     "skipped", m->n_skipped);
+                     "skipped", m->n_skipped, "unused", m->n_unused, "unlisted", m->n_unlisted, "stray_files",
+                     m->n_strays);
 }
 
 static json_t *memory_json(const report *r)
@@ -115,6 +116,15 @@ static void print_candidates(const cli_survey *s)
         }
 }
 
+/* What lies in the folder and takes no part: none of it is wrong, but its owner may have meant it to. */
+static void print_notes(const mm3_model *m)
+{
+    if (m->n_unused) printf("note      %d tensors are no part of the text model\n", m->n_unused);
+    if (m->n_unlisted) printf("note      %d tensors of the shards are not in the index: ignored\n", m->n_unlisted);
+    if (m->n_strays)
+        printf("note      %s%s not in the index: ignored\n", m->stray, m->n_strays == 1 ? " is" : " and others are");
+}
+
 static void print_text(const report *r)
 {
     char features[128], a[32], b[32], c[32], d[32];
@@ -136,6 +146,7 @@ static void print_text(const report *r)
                r->options.max_batch, r->context, mm3_dtype_name(r->kv_type),
                size_text(d, sizeof d, r->survey.step_buffer_bytes));
         printf("a token   reads %s of weights\n", size_text(a, sizeof a, r->model->step_bytes));
+        print_notes(r->model);
     }
     printf("\ncandidates, asked about %s sizes:\n", g ? "this model's" : "MiniMax-M3's");
     print_candidates(&r->survey);

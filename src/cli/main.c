@@ -15,9 +15,9 @@ static const cli_command commands[] = {
       "[-m DIR] [--special] <TEXT         ids on one line\n--decode [-m DIR] [--special] <IDS   the text" },
     { "check", cmd_check, "every candidate kernel against the reference",
       "[--op OP] [--candidate NAME] [--shape F=V,..] [--fill FILL] ..." },
-    { "bench", cmd_bench, "what each candidate or a whole step costs, beside the machine's ceiling",
+    { "bench", cmd_bench, "what a candidate, a step, or the work beside the steps costs",
       "kernels --op OP [--shape N,K|F=V,..] [--m LIST] [--json] ...\ndecode [-m DIR | --synthetic m3] [--m LIST] "
-      "[--json] [options]" },
+      "[--json] [options]\nhost [-m DIR] [--part NAME,..] [--size X] [--rounds N] [--json] [options]" },
     { "tune", cmd_tune, "measure which kernels are fastest, and keep the decisions",
       "[-m DIR] [--plan FILE] [--all] [--json] [options]" },
     { "plan", cmd_plan, "what was decided, and why",

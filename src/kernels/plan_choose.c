@@ -152,8 +152,10 @@ static bool choose_larger(const mm3_binding *b, mm3_op_id op, const char *key, c
     const mm3_decision *best = NULL;
     int64_t m, n, best_m = INT64_MAX;
     bool found = false;
+    int i, end;
     if (!same_but_m(key, key, &m)) return false;
-    for (int i = 0; i < b->plan->n; i++) {
+    mm3__plan_of_op(b->plan, op, &i, &end);
+    for (; i < end; i++) {
         const mm3_decision *d = &b->plan->decision[i];
         if (!d->kernel || !same_but_m(d->key, key, &n) || n < m) continue;
         found = true;

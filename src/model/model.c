@@ -290,6 +290,7 @@ static mm3_status check_unread(loader *l)
             return unexpected(l, t);
     }
     l->m->n_unlisted = mm3_shards_count_unlisted(l->shards);
+    l->m->n_strays = mm3_shards_count_strays(l->shards, &l->m->stray);
     return MM3_OK;
 }
 

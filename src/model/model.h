@@ -77,6 +77,9 @@ const mm3_tensor *mm3_shards_at(const mm3_shards *shards, int i);
 /* Tensors that a shard holds and the index does not list (there): out of reach of find, counted for messages. */
 int mm3_shards_count_unlisted(const mm3_shards *shards);
 const mm3_tensor *mm3_shards_find_unlisted(const mm3_shards *shards, const char *name);
+/* Files *.safetensors of the folder that the index does not name: not opened, counted for a note. *first: the first of
+ * them by name, NULL if none; lives as long as the shards. */
+int mm3_shards_count_strays(const mm3_shards *shards, const char **first);
 /* Check one file's header and list its tensors (also used to read golden files). `tensors` lives in the arena, views
  * into `data`.
  * errors  MM3_ERR_FORMAT names the file and the tensor; MM3_ERR_NOMEM
@@ -113,6 +116,8 @@ typedef struct mm3_model {
     int n_tensors, n_skipped; /* text tensors used; vision, MTP and other known extras passed over by name */
     int n_unused;             /* others that no part reads: outside the text model's names, or rotary tables */
     int n_unlisted;           /* tensors in the shards that the index does not list */
+    int n_strays;             /* model files of the folder that the index does not name */
+    const char *stray;        /* the first of these by name, or NULL */
     mm3_shards *shards;       /* owned; NULL where weights are synthetic */
     unsigned char *memory;    /* owned: synthetic weights; NULL in an outline */
     mm3_arena arena;          /* owned */

@@ -15,6 +15,8 @@ struct mm3_shards {
     int n_files;
     mm3_tensor *tensor; /* [n] the listed ones, then [n_unlisted] */
     int n, n_unlisted;
+    int n_strays;      /* *.safetensors of the folder that the index does not name */
+    const char *stray; /* in the arena: the first of these by name; NULL: none */
     int *slot_of_hash; /* [n_slots] 1 + tensor, 0: free; linear probing, at most half full */
     size_t n_slots;    /* a power of two */
 };
@@ -63,6 +65,11 @@ const mm3_tensor *mm3_shards_find(const mm3_shards *shards, const char *name)
 int mm3_shards_count(const mm3_shards *shards) { return shards->n; }
 const mm3_tensor *mm3_shards_at(const mm3_shards *shards, int i) { return shards->tensor + i; }
 int mm3_shards_count_unlisted(const mm3_shards *shards) { return shards->n_unlisted; }
+int mm3_shards_count_strays(const mm3_shards *shards, const char **first)
+{
+    *first = shards->stray;
+    return shards->n_strays;
+}
 
 const mm3_tensor *mm3_shards_find_unlisted(const mm3_shards *shards, const char *name)
 {
@@ -148,6 +155,38 @@ static mm3_status list_files(json_t *files, const json_t *map, const char *index
     return MM3_OK;
 }
 
+typedef struct stray_count {
+    mm3_shards *s;
+    const json_t *files;
+    bool failed;
+} stray_count;
+
+static bool count_stray(void *user, const char *name)
+{
+    static const char suffix[] = ".safetensors";
+    stray_count *c = user;
+    size_t n = strlen(name);
+    char *copy;
+    if (n < sizeof suffix || strcmp(name + n - (sizeof suffix - 1), suffix) != 0) return true;
+    if (json_object_get(c->files, name)) return true;
+    c->s->n_strays++;
+    if (c->s->stray && strcmp(c->s->stray, name) < 0) return true;
+    copy = mm3_arena_alloc(&c->s->arena, n + 1);
+    c->failed = !copy;
+    if (copy) memcpy(copy, name, n + 1);
+    c->s->stray = copy;
+    return !c->failed;
+}
+
+/* The folder's other model files: not opened, counted for a note. */
+static mm3_status count_strays(mm3_shards *s, const json_t *files, const char *dir)
+{
+    stray_count c = { .s = s, .files = files };
+    mm3_dir_each(dir, count_stray, &c);
+    MM3_CHECK(!c.failed, MM3_ERR_NOMEM, "%s: out of memory", dir);
+    return MM3_OK;
+}
+
 /* Name all missing files in one error: the user copies them in one go. */
 static mm3_status check_present(json_t *files, const char *dir, const char *index)
 {
@@ -214,6 +253,7 @@ static mm3_status open_by_index(mm3_shards *s, const char *dir, const char *inde
     }
     MM3_GOTO(list_files(files, map, index));
     MM3_GOTO(check_present(files, dir, index));
+    MM3_GOTO(count_strays(s, files, dir));
     MM3_GOTO(alloc_parts(s, dir, json_object_size(files), &parts));
     json_object_foreach(files, name, value)
     {

@@ -25,7 +25,7 @@ typedef enum state {
 } state;
 
 struct mm3_parser {
-    json_t *tools; /* owned, may be NULL */
+    json_t *parameters; /* owned; of mm3__tools_by_name */
     state state;
     bool reasoning;  /* which of the two the text belongs to */
     bool has_marker; /* one was seen and removed */
@@ -41,16 +41,19 @@ struct mm3_parser {
 mm3_status mm3_parser_open(mm3_parser **out, const char *tools, const char *thinking)
 {
     mm3_parser *p = mm3_calloc(1, sizeof *p);
+    json_t *list = NULL;
     mm3__thinking mode;
     mm3_status st;
     *out = NULL;
     MM3_CHECK(p, MM3_ERR_NOMEM, "out of memory for an output parser");
     MM3_GOTO(mm3__thinking_parse(&mode, thinking));
-    MM3_GOTO(mm3__tools_read(&p->tools, tools));
+    MM3_GOTO(mm3__tools_read(&list, tools));
+    MM3_GOTO(mm3__tools_by_name(&p->parameters, list));
     p->reasoning = mode == MM3__ENABLED;
     *out = p;
     p = NULL;
 done:
+    json_decref(list);
     mm3_parser_close(&p);
     return st;
 }
@@ -59,7 +62,7 @@ void mm3_parser_close(mm3_parser **parser)
 {
     mm3_parser *p = parser ? *parser : NULL;
     if (!p) return;
-    json_decref(p->tools);
+    json_decref(p->parameters);
     mm3_buf_free(&p->in);
     mm3_buf_free(&p->space);
     mm3_buf_free(&p->block);
@@ -178,7 +181,7 @@ static mm3_status end_block(mm3_parser *p)
 {
     int n_calls;
     MM3_CHECK(!p->block.failed, MM3_ERR_NOMEM, "out of memory for a tool call");
-    MM3_TRY(mm3__calls_read(p->block.data, p->block.n, p->tools, p->n_calls, &p->calls, &n_calls));
+    MM3_TRY(mm3__calls_read(p->block.data, p->block.n, p->parameters, p->n_calls, &p->calls, &n_calls));
     p->n_calls += n_calls;
     if (!n_calls) {
         end_as_text(p);

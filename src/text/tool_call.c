@@ -287,15 +287,21 @@ static void write_element(reading *r, int i, const json_t *schema, mm3_buf *out)
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
 
-static const json_t *parameters_of(const json_t *tools, const char *name)
+mm3_status mm3__tools_by_name(json_t **out, const json_t *tools)
 {
-    size_t i;
-    for (i = 0; i < json_array_size(tools); i++) {
+    json_t *by_name = json_object();
+    bool failed = !by_name;
+    for (size_t i = 0; !failed && i < json_array_size(tools); i++) {
         const json_t *function = json_object_get(json_array_get(tools, i), "function");
-        if (strcmp(json_string_value(json_object_get(function, "name")), name) == 0)
-            return json_object_get(function, "parameters");
+        json_t *parameters = json_object_get(function, "parameters");
+        const char *name = json_string_value(json_object_get(function, "name"));
+        if (parameters) failed = json_object_set_nocheck(by_name, name, parameters) != 0;
     }
-    return NULL;
+    *out = by_name;
+    if (!failed) return MM3_OK;
+    json_decref(by_name);
+    *out = NULL;
+    return mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for the tools");
 }
 
 /* The arguments of the call at i into `out`; false if it is none. */
@@ -342,7 +348,8 @@ static void write_call(const char *name, const mm3_buf *arguments, int index, mm
     mm3_buf_puts(calls, "}}");
 }
 
-mm3_status mm3__calls_read(const char *block, size_t n, const json_t *tools, int index, mm3_buf *calls, int *n_calls)
+mm3_status mm3__calls_read(const char *block, size_t n, const json_t *parameters, int index, mm3_buf *calls,
+                           int *n_calls)
 {
     reading r = { 0 };
     mm3_buf arguments = { 0 };
@@ -354,7 +361,7 @@ mm3_status mm3__calls_read(const char *block, size_t n, const json_t *tools, int
     for (i = 0; i < t->n_elements && !r.failed && !t->too_deep; i++) {
         if (t->elements[i].parent >= 0) continue;
         mm3_buf_clear(&arguments);
-        r.schema = parameters_of(tools, mm3__tree_name(t, i));
+        r.schema = json_object_get(parameters, mm3__tree_name(t, i));
         if (!write_arguments(&r, i, &arguments) || r.failed || arguments.failed) continue;
         write_call(mm3__tree_name(t, i), &arguments, index + *n_calls, calls);
         ++*n_calls;

@@ -210,6 +210,18 @@ static int lock_cache(mm3_tuner *t, const char *path)
     return -1;
 }
 
+static bool remove_leftover(void *user, const char *name)
+{
+    const char *path = user, *plan = strrchr(path, '/') + 1;
+    size_t n = strlen(plan);
+    mm3_buf left = { 0 };
+    if (strncmp(name, plan, n) != 0 || name[n] != '.' || strlen(name) != n + 7) return true;
+    mm3_buf_printf(&left, "%.*s%s", (int)(plan - path), path, name);
+    if (!left.failed) unlink(left.data);
+    mm3_buf_free(&left);
+    return true;
+}
+
 bool mm3__cache_keep(mm3_tuner *t)
 {
     char *path;
@@ -228,6 +240,7 @@ bool mm3__cache_keep(mm3_tuner *t)
     if (lock >= 0) {
         mm3_buf quiet = t->warnings; /* what is wrong with the file was said when it was read first */
         t->warnings = (mm3_buf){ 0 };
+        mm3_dir_each(t->options.cache_dir, remove_leftover, path); /* of writers killed before their rename */
         st =
             read_cache(t, path, &merged); /* a file that can't be read now may hold other models' decisions: it stays */
         mm3_buf_free(&t->warnings);

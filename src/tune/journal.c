@@ -1,7 +1,6 @@
 /* The journal: which candidate is at its first launch. A process that dies there leaves the line
  * behind, and the next one disqualifies the candidate. One file per tuner, locked as long as its
  * owner lives: "<plan file>.journal.XXXXXX". */
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -65,19 +64,26 @@ static void take_file(mm3_tuner *t, const char *path)
     close(fd);
 }
 
+typedef struct collection {
+    mm3_tuner *t;
+    const char *name; /* what a journal's begins with */
+} collection;
+
+static bool collect_one(void *user, const char *name)
+{
+    const collection *c = user;
+    char *path;
+    if (strncmp(name, c->name, strlen(c->name)) != 0) return true;
+    path = mm3_path_join(c->t->options.cache_dir, name);
+    if (path) take_file(c->t, path);
+    mm3_free(path);
+    return true;
+}
+
 static void collect(mm3_tuner *t, const char *prefix)
 {
-    DIR *dir = opendir(t->options.cache_dir);
-    const char *name = strrchr(prefix, '/') + 1;
-    struct dirent *e;
-    while (dir && (e = readdir(dir))) {
-        char *path;
-        if (strncmp(e->d_name, name, strlen(name)) != 0) continue;
-        path = mm3_path_join(t->options.cache_dir, e->d_name);
-        if (path) take_file(t, path);
-        mm3_free(path);
-    }
-    if (dir) closedir(dir);
+    collection c = { .t = t, .name = strrchr(prefix, '/') + 1 };
+    mm3_dir_each(t->options.cache_dir, collect_one, &c);
 }
 
 /* ---- our own ----------------------------------------------------------------------------------------------------- */

@@ -194,6 +194,16 @@ static void test_tiny_w8a8(void **state)
                          .n_cases = MM3_COUNT(tiny_cases) });
 }
 
+static void test_rand_w8a8(void **state)
+{
+    (void)state;
+    check_w8a8(&(suite){ .dir = "tests/golden/rand-m3-a",
+                         .path = "tests/golden/rand-m3-a.w8a8.safetensors",
+                         .n_token = 1000,
+                         .cases = rand_cases,
+                         .n_cases = MM3_COUNT(rand_cases) });
+}
+
 /* Keys, values and index keys rounded to BF16, by 2^-9 at most. A wrong type anywhere
  * on the way gives errors near 1. */
 static void test_kv_bf16(void **state)
@@ -291,7 +301,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tiny_w8a16), cmocka_unit_test(test_rand_w8a16), cmocka_unit_test(test_tiny_w8a8),
-        cmocka_unit_test(test_kv_bf16),    cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_rand_w8a8),  cmocka_unit_test(test_kv_bf16),    cmocka_unit_test(test_forced),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

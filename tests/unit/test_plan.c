@@ -310,7 +310,7 @@ static void test_damage(void **state)
 static void test_merge(void **state)
 {
     mm3_plan *a = empty(), *b = empty();
-    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true };
+    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true, 0 };
     (void)state;
     set(a, "linear m=1 n=1", "native", MM3_HOW_TIMED, 10);
     set(a, "linear m=2 n=1", "native", MM3_HOW_TIMED, 10);
@@ -358,7 +358,7 @@ static void test_steps_are_bounded(void **state)
     for (int i = 0; i < 100; i++)
         for (int m = 1; m <= 16; m *= 16) {
             char step[16];
-            mm3_step_verdict v = { step, true, true, 0.9, 0.01, "", true };
+            mm3_step_verdict v = { step, true, true, 0.9, 0.01, "", true, 0 };
             snprintf(step, sizeof step, "m=%d", m);
             snprintf(v.of, sizeof v.of, "%08x", i);
             assert_int_equal(mm3_plan_set_step(a, &v), MM3_OK);
@@ -382,7 +382,7 @@ static void test_hash_and_diff(void **state)
 {
     mm3_plan *a = empty(), *b = empty();
     char x[9], y[9], *text;
-    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true };
+    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true, 0 };
     (void)state;
     set(a, "linear m=1 n=1", "native", MM3_HOW_TIMED, 10);
     set(a, "linear m=2 n=1", "fast", MM3_HOW_TIMED, 10);

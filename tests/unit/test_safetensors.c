@@ -331,6 +331,7 @@ static void shards_by_index(void **state)
     char *dir = two_shards();
     mm3_shards *s;
     const mm3_tensor *t;
+    const char *stray;
     (void)state;
     /* D05: strangers in the folder do not count, whatever they hold */
     write_shard(dir, "model.safetensors", "{" ENTRY("a", "F32", "[4]", 0, 16) "," ENTRY("z", "U8", "[1]", 16, 17) "}",
@@ -339,6 +340,8 @@ static void shards_by_index(void **state)
     EXPECT_OK(mm3_shards_open(&s, dir));
     assert_int_equal(mm3_shards_count(s), 3);
     assert_int_equal(mm3_shards_count_unlisted(s), 0);
+    assert_int_equal(mm3_shards_count_strays(s, &stray), 2);
+    assert_string_equal(stray, "model-00001-of-00031.safetensors");
     t = mm3_shards_find(s, "a");
     assert_non_null(t);
     assert_int_equal(t->dtype, MM3_ST_U8);

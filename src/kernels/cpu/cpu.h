@@ -4,16 +4,14 @@
 #ifndef MM3_KERNELS_CPU_H
 #define MM3_KERNELS_CPU_H
 
+#include "kernels/cpu/quantize_blocks.h"
 #include "kernels/kernels.h"
-
-#if defined(__AVX2__)
-#include <immintrin.h>
-#endif
 
 /* ---- element-wise bodies ----------------------------------------------------------------------------------------- */
 
-/* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
-static inline uint32_t mm3__pick(bool c, uint32_t a, uint32_t b)
+    /* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
+    static inline uint32_t
+    mm3__pick(bool c, uint32_t a, uint32_t b)
 {
     uint32_t mask = 0u - (uint32_t)c;
     return (a & mask) | (b & ~mask);
@@ -36,105 +34,6 @@ static inline void mm3__decode_e4m3(const uint8_t *restrict codes, float *restri
         out[i] = mm3_f32_from_bits(mm3_f32_bits(v) | nan | (c & 0x80u) << 24);
     }
 }
-
-/* One block to MXFP8, equal to mm3_mx_quantize_block bit for bit. x * 2^-e is exact wherever it does not round to zero
- * in E4M3 too; then rounding to 3 fraction bits is integer arithmetic, and rounding to units of 2^-9 is the addition of
- * 2^14, whose last bit that is. Numbers below 2^31 are compared by the sign of their difference. */
-#if defined(__AVX512BW__)
-static inline uint8_t mm3__quantize_block(const float *restrict x, uint8_t *restrict codes)
-{
-    const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF), infinity = _mm512_set1_epi32(0x7F800000);
-    __m512i bits[2], a[2], amax;
-    __mmask16 finite[2];
-    uint8_t byte;
-    __m512 up;
-    for (int h = 0; h < 2; h++) {
-        bits[h] = _mm512_loadu_si512(x + 16 * h);
-        a[h] = _mm512_and_si512(bits[h], magnitude);
-        finite[h] = _mm512_cmplt_epi32_mask(a[h], infinity);
-    }
-    amax = _mm512_maskz_mov_epi32(finite[0], a[0]);
-    amax = _mm512_mask_max_epi32(amax, finite[1], amax, a[1]);
-    byte = mm3_e8m0_from_amax((uint32_t)_mm512_reduce_max_epi32(amax));
-    up = _mm512_set1_ps(mm3_f32_from_bits((254u - byte) << 23));
-    for (int h = 0; h < 2; h++) {
-        __m512 y = _mm512_mul_ps((__m512)a[h], up);
-        __m512i u = (__m512i)y, odd = _mm512_and_si512(_mm512_srli_epi32(u, 20), _mm512_set1_epi32(1)), code, tiny;
-        code = _mm512_add_epi32(_mm512_add_epi32(u, odd), _mm512_set1_epi32(0x7FFFF - (120 << 23)));
-        code = _mm512_srli_epi32(code, 20);
-        tiny = (__m512i)_mm512_add_ps(y, _mm512_set1_ps(16384.0f));
-        code = _mm512_mask_sub_epi32(code, _mm512_cmplt_epi32_mask(u, _mm512_set1_epi32(121 << 23)), tiny,
-                                     _mm512_set1_epi32(141 << 23));
-        code = _mm512_mask_mov_epi32(_mm512_set1_epi32(0x7F), finite[h], code);
-        code = _mm512_ternarylogic_epi32(code, _mm512_srli_epi32(bits[h], 24), _mm512_set1_epi32(0x80), 0xF8);
-        _mm_storeu_si128((__m128i *)(codes + 16 * h), _mm512_cvtepi32_epi8(code));
-    }
-    return byte;
-}
-#elif defined(__AVX2__)
-static inline uint8_t mm3__quantize_block(const float *restrict x, uint8_t *restrict codes)
-{
-    const __m256i magnitude = _mm256_set1_epi32(0x7FFFFFFF), infinity = _mm256_set1_epi32(0x7F800000);
-    __m256i a[4], code[4], amax = _mm256_setzero_si256();
-    __m128i half;
-    uint8_t byte;
-    __m256 up;
-    for (int h = 0; h < 4; h++) {
-        a[h] = _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(x + 8 * h)), magnitude);
-        amax = _mm256_max_epi32(amax, _mm256_and_si256(a[h], _mm256_cmpgt_epi32(infinity, a[h])));
-    }
-    half = _mm_max_epi32(_mm256_castsi256_si128(amax), _mm256_extracti128_si256(amax, 1));
-    half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0x4E));
-    half = _mm_max_epi32(half, _mm_shuffle_epi32(half, 0xB1));
-    byte = mm3_e8m0_from_amax((uint32_t)_mm_cvtsi128_si32(half));
-    up = _mm256_set1_ps(mm3_f32_from_bits((254u - byte) << 23));
-    for (int h = 0; h < 4; h++) {
-        __m256 y = _mm256_mul_ps((__m256)a[h], up);
-        __m256i u = (__m256i)y, odd = _mm256_and_si256(_mm256_srli_epi32(u, 20), _mm256_set1_epi32(1)), tiny, sign;
-        code[h] = _mm256_add_epi32(_mm256_add_epi32(u, odd), _mm256_set1_epi32(0x7FFFF - (120 << 23)));
-        code[h] = _mm256_srli_epi32(code[h], 20);
-        tiny = _mm256_sub_epi32((__m256i)_mm256_add_ps(y, _mm256_set1_ps(16384.0f)), _mm256_set1_epi32(141 << 23));
-        code[h] = _mm256_blendv_epi8(code[h], tiny, _mm256_cmpgt_epi32(_mm256_set1_epi32(121 << 23), u));
-        code[h] = _mm256_blendv_epi8(_mm256_set1_epi32(0x7F), code[h], _mm256_cmpgt_epi32(infinity, a[h]));
-        sign = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)(x + 8 * h)), 24);
-        code[h] = _mm256_or_si256(code[h], _mm256_and_si256(sign, _mm256_set1_epi32(0x80)));
-    }
-    code[0] = _mm256_packus_epi16(_mm256_packus_epi32(code[0], code[1]), _mm256_packus_epi32(code[2], code[3]));
-    code[0] =
-        _mm256_permutevar8x32_epi32(code[0], _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7)); /* packs work by halves */
-    _mm256_storeu_si256((__m256i *)codes, code[0]);
-    return byte;
-}
-#else
-static inline uint8_t mm3__quantize_block(const float *restrict x, uint8_t *restrict codes)
-{
-    int32_t lane[8] = { 0 }, amax = 0, code[MM3_MX_BLOCK];
-    uint8_t byte;
-    float up;
-    for (int i = 0; i < MM3_MX_BLOCK; i += 8)
-        for (int l = 0; l < 8; l++) {
-            int32_t a = (int32_t)(mm3_f32_bits(x[i + l]) & 0x7FFFFFFFu), more;
-            a &= (a - 0x7F800000) >> 31;
-            more = a - lane[l];
-            lane[l] += more & ~(more >> 31);
-        }
-    for (int l = 0; l < 8; l++) amax = lane[l] > amax ? lane[l] : amax;
-    byte = mm3_e8m0_from_amax((uint32_t)amax);
-    up = mm3_f32_from_bits((254u - byte) << 23); /* 2^-(byte - 127), a normal number: byte <= 247 */
-    for (int i = 0; i < MM3_MX_BLOCK; i++) {
-        int32_t bits = (int32_t)mm3_f32_bits(x[i]), a = bits & 0x7FFFFFFF;
-        float y = mm3_f32_from_bits((uint32_t)a) * up;
-        int32_t u = (int32_t)mm3_f32_bits(y), is_tiny = (u - (121 << 23)) >> 31, is_finite = (a - 0x7F800000) >> 31;
-        uint32_t rounded = ((uint32_t)u + 0x7FFFFu + ((uint32_t)u >> 20 & 1u)) >> 20; /* a NaN's may wrap: not used */
-        int32_t normal = (int32_t)rounded - (120 << 3);
-        int32_t tiny = (int32_t)mm3_f32_bits(y + 16384.0f) - (141 << 23);
-        int32_t c = (tiny & is_tiny) | (normal & ~is_tiny);
-        code[i] = (c & is_finite) | (0x7F & ~is_finite) | (bits >> 24 & 0x80);
-    }
-    for (int i = 0; i < MM3_MX_BLOCK; i++) codes[i] = (uint8_t)code[i];
-    return byte;
-}
-#endif
 
 /* exp(-a) for a >= 0 (NaN gives 0): 2^n * p(r) with |r| <= ln(2)/2, relative error below 2^-22.5. The power is applied
  * in two halves, so that results down to the least subnormal come out. */
@@ -201,10 +100,8 @@ static inline void mm3__quantize_part(const mm3_quantize *op, int i_thread, int 
 {
     int begin, end;
     mm3_share(op->m * (op->k / MM3_MX_BLOCK), i_thread, n_threads, &begin, &end);
-    for (int b = begin; b < end; b++) {
-        size_t at = (size_t)b * MM3_MX_BLOCK;
-        op->scales[b] = mm3__quantize_block(op->x + at, op->codes + at);
-    }
+    mm3__quantize_blocks(op->x + (size_t)begin * MM3_MX_BLOCK, op->codes + (size_t)begin * MM3_MX_BLOCK,
+                         op->scales + begin, end - begin);
 }
 
 /* Threads share the columns. */
@@ -233,8 +130,7 @@ static inline void mm3__swiglu_quantize_part(const mm3_swiglu_quantize *op, int 
             size_t to = (size_t)i * n + (size_t)c;
             float y[PIECE];
             for (int z = 0; z < n_piece; z++) y[z] = mm3__swiglu_value(gate[z], up[z], op->alpha, op->limit, op->beta);
-            for (int z = 0; z < n_piece; z += MM3_MX_BLOCK)
-                op->scales[(to + (size_t)z) / MM3_MX_BLOCK] = mm3__quantize_block(y + z, op->codes + to + z);
+            mm3__quantize_blocks(y, op->codes + to, op->scales + to / MM3_MX_BLOCK, n_piece / MM3_MX_BLOCK);
         }
 }
 
@@ -259,8 +155,7 @@ static inline void mm3__add_rmsnorm_quantize_part(const mm3_add_rmsnorm_quantize
         size_t at = (size_t)i * (size_t)op->k;
         double scale = mm3__rms_scale(op->x + at, op->delta ? op->delta + at : NULL, op->k, op->eps);
         mm3__rms_apply(op->x + at, op->w, scale, op->y + at, op->k);
-        for (size_t to = at; to < at + (size_t)op->k; to += MM3_MX_BLOCK)
-            op->scales[to / MM3_MX_BLOCK] = mm3__quantize_block(op->y + to, op->codes + to);
+        mm3__quantize_blocks(op->y + at, op->codes + at, op->scales + at / MM3_MX_BLOCK, op->k / MM3_MX_BLOCK);
     }
 }
 
