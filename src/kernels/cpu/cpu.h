@@ -9,9 +9,8 @@
 
 /* ---- element-wise bodies ----------------------------------------------------------------------------------------- */
 
-    /* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
-    static inline uint32_t
-    mm3__pick(bool c, uint32_t a, uint32_t b)
+/* c ? a : b without control flow: compilers will not vectorize a branch around arithmetic that might trap. */
+static inline uint32_t mm3__pick(bool c, uint32_t a, uint32_t b)
 {
     uint32_t mask = 0u - (uint32_t)c;
     return (a & mask) | (b & ~mask);
