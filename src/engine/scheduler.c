@@ -173,7 +173,7 @@ static mm3_status step_first_sample(mm3_engine *e, mm3_job *job)
 static mm3_status run_decode(mm3_engine *e, mm3_step_shape *shape)
 {
     mm3_step_block *b = mm3_forward_step(e->forward);
-    mm3_decode_graph *g = mm3__graph_for(e, shape->m);
+    mm3_decode_graph *g = mm3__decode_graph_for(e, shape->m);
     shape->n_logits = shape->m;
     if (!g) {
         e->n_eager_steps++;
@@ -339,7 +339,7 @@ void mm3__scheduler_stop(mm3_engine *engine)
     engine->thread_started = false;
 }
 
-mm3_status mm3__run_job(mm3_engine *engine, mm3_job *job)
+mm3_status mm3__scheduler_run(mm3_engine *engine, mm3_job *job)
 {
     job->slot = -1;
     pthread_cond_init(&job->finished, NULL);

@@ -128,7 +128,7 @@ mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
 /* Close what mm3__tune made; half of it, too. */
 void mm3__tune_free(mm3_engine *engine);
 /* The recorded step that m rows are padded up to; NULL where there is none. */
-mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
+mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m);
 
 /* warm_up.c: buffers that hold what a real step leaves, for what is timed before the first request. Zero-initialize all
  * but `engine`. */
@@ -161,6 +161,6 @@ mm3_status mm3__json_whole(char **json, const char *what);
 mm3_status mm3__scheduler_start(mm3_engine *engine);
 void mm3__scheduler_stop(mm3_engine *engine);
 /* Queue a job and wait for its end; its error becomes this thread's. */
-mm3_status mm3__run_job(mm3_engine *engine, mm3_job *job);
+mm3_status mm3__scheduler_run(mm3_engine *engine, mm3_job *job);
 
 #endif

@@ -439,7 +439,7 @@ void mm3__tune_free(mm3_engine *engine)
     mm3_tuner_close(&engine->tuner);
 }
 
-mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m)
+mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m)
 {
     for (int i = 0; i < engine->n_graphs; i++)
         if (engine->graph[i].m >= m) return &engine->graph[i];
