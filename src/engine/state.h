@@ -122,8 +122,6 @@ struct mm3_job {
  * errors  MM3_ERR_ARG a switch; MM3_ERR_UNSUPPORTED a strict plan lacks a stage; MM3_ERR_NOMEM, MM3_ERR_CANCELLED */
 mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
 void mm3__tune_free(mm3_engine *engine);
-/* The recorded step that m rows are padded up to; NULL where there is none. */
-mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
 
 /* measure.c: on the scheduler thread, with no job running. As mm3_engine_measure. */
 mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
@@ -133,6 +131,8 @@ mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
 mm3_status mm3__json_whole(char **json, const char *what);
 
 /* scheduler.c */
+/* The recorded step that m rows are padded up to; NULL where there is none. */
+mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
 mm3_status mm3__scheduler_start(mm3_engine *engine);
 void mm3__scheduler_stop(mm3_engine *engine);
 /* Queue a job and wait for its end; its error becomes this thread's. */

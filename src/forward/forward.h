@@ -61,6 +61,10 @@ typedef struct mm3_step_shape {
     int context;  /* no position of the step reaches this */
 } mm3_step_shape;
 
+/* The least default graph shape (design.md, section 2) of at least m rows; 0 where all have fewer. What a batch is
+ * padded to in an engine, whose shapes may be given: mm3__graph_for in engine/scheduler.c. */
+int mm3_graph_shape(int m);
+
 /* Issue the operations of one step to a recorder, in order.
  * errors  those of the recorder */
 MM3_MUST_USE mm3_status mm3_forward_issue(mm3_forward *forward, mm3_recorder *recorder, const mm3_step_shape *shape);
