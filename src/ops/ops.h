@@ -63,6 +63,7 @@ typedef struct mm3_part {
 typedef struct mm3_op_info {
     const char *name;
     size_t n_bytes; /* of the contract struct, at most MM3_MAX_OP_BYTES */
+    /* Append the fields of the key; its op is set already. */
     void (*key)(const void *op, mm3_key *key);
     /* Arrays in a fixed order, but for weights that are too many (moe_linear's experts). */
     int (*operands)(void *op, mm3_operand *out);
