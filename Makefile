@@ -85,7 +85,20 @@ $(REPLAY_BIN): $(BUILD)/tests/fuzz/test_%: $(BUILD)/tests/fuzz/fuzz_%.o $(BUILD)
 $(FUZZ_BIN): %: %.o $(FUZZ_LIB) $(BUILD)/libmm3.a
 	$(CC) -fsanitize=fuzzer -o $@ $^ $(TEST_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS)
 
-tests: $(TEST_BIN) $(REPLAY_BIN)
+# Growth is counted, not timed: a second copy of the host's code in which every branch counts (tests/growth/work.h). -w: the first
+# copy had the warnings, and where branches are counted gcc sees less and warns of more.
+COUNTED_OBJ := $(patsubst %.c,$(BUILD)/counted/%.o,$(wildcard $(addprefix src/,$(addsuffix /*.c,base model text kernels forward engine))))
+GROWTH_OBJ  := $(patsubst %.c,$(BUILD)/%.o,$(wildcard tests/growth/*.c)) $(BUILD)/tests/support/checkpoint.o $(BUILD)/tests/support/temp_dir.o
+GROWTH_BIN  := $(BUILD)/tests/growth/test_growth
+GROWTH_WRAPS := malloc calloc realloc memcpy memmove memset memcmp memchr memmem strlen strcmp strncmp strchr strstr strspn strcspn \
+                pcre2_compile_8 pcre2_match_8 mm3_device_run mm3_graph_replay
+$(BUILD)/counted/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(ALL_CFLAGS) -fsanitize-coverage=trace-pc -fno-builtin -w -MMD -MP -c $< -o $@
+$(GROWTH_BIN): $(GROWTH_OBJ) $(COUNTED_OBJ) $(BUILD)/libmm3.a
+	$(CC) -o $@ $^ $(GROWTH_WRAPS:%=-Wl,--wrap=%) $(ALL_LIBS) -lcmocka
+
+tests: $(TEST_BIN) $(REPLAY_BIN) $(GROWTH_BIN)
 fuzzers: $(FUZZ_BIN)
 
 # FUZZ_SECONDS for each target, FUZZ_TARGETS to choose some; docs/fuzzing.md. A build folder of its own, with clang.
@@ -176,4 +189,4 @@ format:
 lint:
 	@scripts/lint
 
--include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(TEST_BIN:%=%.d) $(TEST_LIB_OBJ:.o=.d) $(wildcard $(BUILD)/tests/fuzz/*.d)
+-include $(LIB_OBJ:.o=.d) $(CLI_OBJ:.o=.d) $(COUNTED_OBJ:.o=.d) $(GROWTH_OBJ:.o=.d) $(TEST_BIN:%=%.d) $(TEST_LIB_OBJ:.o=.d) $(wildcard $(BUILD)/tests/fuzz/*.d)

@@ -243,8 +243,9 @@ static const char
 static mm3_status write_file(const maker *m, const char *dir)
 {
     /* what chats and answers are made of */
-    static const char *const added[] = { "]!p~[",      "]~b]",        "[e~[",        "]~!b[",       "]<]minimax[>[",
-                                         "<mm:think>", "</mm:think>", "<tool_call>", "</tool_call>" };
+    static const char *const added[] = { "]!p~[",         "]~b]",        "[e~[",        "]~!b[",
+                                         "]<]minimax[>[", "]<]image[>[", "]<]video[>[", "<mm:think>",
+                                         "</mm:think>",   "<tool_call>", "</tool_call>" };
     mm3_status st = MM3_OK;
     mm3_buf b = { 0 };
     mm3_buf_puts(&b, head);

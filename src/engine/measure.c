@@ -145,12 +145,7 @@ static void fill_rows(measuring *m)
         b->token[i] = (int32_t)((r >> 8) % (uint32_t)m->e->model->config.vocab_size);
         b->slot[i] = i < m->r.m ? i : -1;
         b->position[i] = m->r.context - 1;
-        b->sample[i] = (mm3_sample_row){ .temperature = 1,
-                                         .top_k = 40,
-                                         .top_p = 0.95f,
-                                         .repetition_penalty = 1,
-                                         .counts_row = -1,
-                                         .seed = (uint64_t)i };
+        b->sample[i] = mm3__ordinary_sampling(i);
     }
 }
 

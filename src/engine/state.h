@@ -123,6 +123,25 @@ struct mm3_job {
 mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
 void mm3__tune_free(mm3_engine *engine);
 
+/* warm_up.c: buffers that hold what a real step leaves, for what is timed before the first request. Zero-initialize all
+ * but `engine`. */
+typedef struct mm3__warm {
+    mm3_engine *engine;   /* borrowed */
+    mm3_step_shape shape; /* that the step block is filled for */
+    int n_borrowed;       /* KV pages, from the first on: they are lent by the sequences to come */
+} mm3__warm;
+/* Run one step with natives: random tokens, at the end of the shortest context, over borrowed pages.
+ * errors  those of the step */
+mm3_status mm3__warm_up(mm3__warm *w, const mm3_step_shape *shape);
+/* mm3_tune_options.states: contexts for what reads the cache, draws for what reads experts. */
+int mm3__warm_state(mm3__warm *w, const mm3_stage *stage, int i);
+/* Move the rows to the middle one of the contexts. */
+void mm3__warm_to_middle(mm3__warm *w);
+/* Give the pages back, as they were. */
+void mm3__warm_end(mm3__warm *w);
+/* How the i-th row is sampled in steps that only time counts of: temperature 1, the 40 likeliest, 0.95 of the mass. */
+mm3_sample_row mm3__ordinary_sampling(int i);
+
 /* measure.c: on the scheduler thread, with no job running. As mm3_engine_measure. */
 mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
 

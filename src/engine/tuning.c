@@ -1,15 +1,14 @@
 /* From natives to recorded winners: the gate, pass 1 (collect and tune), pass 2 (record), the joint check.
  * design.md section 5. Runs on the opening thread, before the scheduler and before any request.
- * Decides nothing itself: src/tune measures and decides; this hands it stages on real operands. */
+ * Decides nothing itself: src/tune measures and decides; this hands it stages on real operands (warm_up.c). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "engine/state.h"
 
-enum { MAX_SHAPES = 64, N_DRAWS = 4 };
+enum { MAX_SHAPES = 64 };
 static const int default_prefill[] = { 64, 256, 1024, 4096 };
-static const int contexts[] = { 1024, 8192, 32768 };
 
 /* One step that will be run: its shape, and the stages it consists of. */
 typedef struct planned_step {
@@ -28,8 +27,7 @@ typedef struct tuning {
     int n_decode, n_steps;
     int n_tuned_before; /* stages of the steps before the one under way, for progress */
     int n_stages_in_all;
-    mm3_step_shape warm; /* the shape the step block is filled for */
-    int n_borrowed;      /* KV pages in use by the tuner */
+    mm3__warm warm;
     bool natives_everywhere;
 } tuning;
 
@@ -142,154 +140,11 @@ static mm3_status check_pins(const tuning *t)
     return MM3_OK;
 }
 
-/* ---- operands as a real step has them ---------------------------------------------------------------------------- */
+/* ---- pass 1: tune ------------------------------------------------------------------------------------------------ */
 
-static int n_contexts(const mm3_engine *e)
-{
-    int n = 0;
-    while (n < MM3_COUNT(contexts) && contexts[n] <= e->context) n++;
-    return MM3_MAX(n, 1);
-}
-
-static int context_of(const mm3_engine *e, int i) { return MM3_MIN(contexts[i], e->context); }
-
-static uint64_t next_random(uint64_t *r)
-{
-    *r = *r * 6364136223846793005u + 1442695040888963407u;
-    return *r >> 33;
-}
-
-/* Rows of a step at the end of a context: decode rows are sequences of their own, prefill rows one sequence. No two
- * rows have the same place: they would write it at the same time. */
-static void place_rows(tuning *t, int context)
-{
-    mm3_engine *e = t->e;
-    mm3_step_block *b = mm3_forward_step(e->forward);
-    int m = t->warm.m, n_slots = MM3_MIN(e->max_batch, t->n_borrowed);
-    for (int i = 0; i < m; i++) {
-        b->slot[i] = t->warm.sample ? i % n_slots : 0;
-        b->position[i] = t->warm.sample ? context - 1 - i / n_slots : context - m + i;
-        if (b->position[i] < 0 || b->position[i] >= e->context) b->position[i] = i % e->context;
-    }
-}
-
-static int common_divisor(int a, int b)
-{
-    while (b) {
-        int c = a % b;
-        a = b;
-        b = c;
-    }
-    return a;
-}
-
-/* Pages with numbers of an ordinary size in them, lent by the sequences to come; as many as make twice the last cache
- * stand for all. Sequences that share pages have no common one at the same place, since their number and max_pages
- * have no common divisor. */
-static void borrow_pages(tuning *t)
-{
-    mm3_engine *e = t->e;
-    size_t want = 2 * mm3_device_info_of(e->device)->last_cache_bytes / mm3_page_bytes(&e->model->config, e->kv_type);
-    int32_t *table = mm3_forward_step(e->forward)->table;
-    int max_pages = (e->context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS;
-    if (t->n_borrowed > 0) return;
-    t->n_borrowed = (int)MM3_MIN(MM3_MAX(want, (size_t)e->max_batch) + (size_t)max_pages, (size_t)e->n_pages);
-    if ((size_t)t->n_borrowed < mm3_mul((size_t)e->max_batch, (size_t)max_pages))
-        while (common_divisor(t->n_borrowed, max_pages) != 1) t->n_borrowed--;
-    mm3_forward_fill_pages(e->forward, 0, t->n_borrowed);
-    for (int i = 0; i < e->max_batch * max_pages; i++) table[i] = i % t->n_borrowed;
-}
-
-/* Make the buffers hold what a real step leaves: real tokens over the borrowed pages. */
-static mm3_status warm_up(tuning *t, const mm3_step_shape *shape)
-{
-    mm3_engine *e = t->e;
-    mm3_step_block *b = mm3_forward_step(e->forward);
-    mm3_recorder *eager = NULL;
-    mm3_status st;
-    uint64_t r = 1;
-    t->warm = *shape;
-    place_rows(t, context_of(e, 0));
-    for (int i = 0; i < shape->m; i++) b->token[i] = (int32_t)(next_random(&r) % (uint64_t)e->model->config.vocab_size);
-    for (int i = 0; i < shape->n_logits; i++) {
-        b->logit_row[i] = shape->m - shape->n_logits + i;
-        b->logit_slot[i] = 0;
-        b->logit_position[i] = b->position[b->logit_row[i]];
-        b->sample[i] = (mm3_sample_row){ .temperature = 1,
-                                         .top_k = 40,
-                                         .top_p = 0.95f,
-                                         .repetition_penalty = 1,
-                                         .counts_row = -1,
-                                         .seed = (uint64_t)i };
-    }
-    MM3_TRY(mm3_eager_open(&eager, e->device, mm3_choose_native, e->pins));
-    st = mm3_forward_issue(e->forward, eager, shape);
-    mm3_eager_close(&eager);
-    return st;
-}
-
-/* A random choice of blocks for each list, own block included, ascending: what attention meets at a long context. */
-static void draw_blocks(const mm3_attention *op)
-{
-    int32_t *list = (int32_t *)(uintptr_t)op->selected; /* the network's own buffer */
-    uint64_t r = 7;
-    for (int i = 0; i < op->m * op->kv.n_kv; i++, list += op->top_k) {
-        int n_blocks = op->position[i / op->kv.n_kv] / op->block + 1, n = 0, left = MM3_MIN(op->top_k, n_blocks);
-        for (int block = 0; block < n_blocks && left > 0; block++) {
-            int n_behind = n_blocks - 1 - block; /* 0: the own block, which is always in */
-            if (n_behind > 0 && (left == 1 || next_random(&r) % (uint64_t)n_behind >= (uint64_t)(left - 1))) continue;
-            list[n++] = block;
-            left--;
-        }
-        while (n < op->top_k) list[n++] = -1;
-    }
-}
-
-/* Uniform routing: top_k different experts a row, in the lists that the router leaves. */
-static void draw_experts(const mm3_moe_linear *op, int i_draw)
-{
-    int32_t *pair = (int32_t *)(uintptr_t)op->pair, *begin = (int32_t *)(uintptr_t)op->begin;
-    int n_pairs = op->m * op->top_k;
-    uint64_t r = 100u + (uint64_t)i_draw;
-    /* row i takes top_k experts in a row of a random cyclic order: uniform, and different without a search */
-    memset(begin, 0, ((size_t)op->n_expert + 1) * sizeof *begin);
-    for (int pass = 0; pass < 2; pass++) {
-        uint64_t again = r;
-        for (int i = 0; i < op->m; i++) {
-            int first = (int)(next_random(&again) % (uint64_t)op->n_expert);
-            int stride = 1 + (int)(next_random(&again) % (uint64_t)MM3_MAX(op->n_expert / op->top_k, 1));
-            for (int j = 0; j < op->top_k; j++) {
-                int expert = (first + j * stride) % op->n_expert;
-                if (pass == 0)
-                    begin[expert + 1]++;
-                else
-                    pair[begin[expert]++] = i * op->top_k + j;
-            }
-        }
-        if (pass == 0)
-            for (int x = 0; x < op->n_expert; x++) begin[x + 1] += begin[x];
-    }
-    for (int x = op->n_expert; x > 0; x--) begin[x] = begin[x - 1];
-    begin[0] = 0;
-    for (int i = begin[op->n_expert]; i < n_pairs; i++) pair[i] = -1;
-}
-
-/* mm3_tune_options.states: contexts for what reads the cache, draws for what reads experts. */
 static int states(void *user, const mm3_stage *stage, int i)
 {
-    tuning *t = user;
-    mm3_engine *e = t->e;
-    if (stage->op == MM3_OP_ATTENTION || stage->op == MM3_OP_INDEX_SELECT) {
-        place_rows(t, context_of(e, MM3_MAX(i, 0)));
-        if (stage->op == MM3_OP_ATTENTION && ((const mm3_attention *)stage->contract[0])->selected)
-            draw_blocks(stage->contract[0]);
-        return n_contexts(e);
-    }
-    if (stage->op == MM3_OP_MOE_LINEAR) {
-        draw_experts(stage->contract[0], MM3_MAX(i, 0));
-        return N_DRAWS;
-    }
-    return 1;
+    return mm3__warm_state(&((tuning *)user)->warm, stage, i);
 }
 
 static bool progress(void *user, int i_stage, int n_stages, const char *key, const char *best)
@@ -300,16 +155,11 @@ static bool progress(void *user, int i_stage, int n_stages, const char *key, con
     return t->options->on_tune(t->options->on_tune_user, t->n_tuned_before + i_stage, t->n_stages_in_all, key, best);
 }
 
-/* ---- pass 1: tune ------------------------------------------------------------------------------------------------ */
-
 static mm3_status tune_list(tuning *t, const mm3_stage *stages, int n, const mm3_step_shape *shape, double step_bytes)
 {
     bool known;
     MM3_TRY(mm3_tuner_knows(t->e->tuner, stages, n, &known));
-    if (!known) {
-        borrow_pages(t);
-        MM3_TRY(warm_up(t, shape));
-    }
+    if (!known) MM3_TRY(mm3__warm_up(&t->warm, shape));
     MM3_TRY(mm3_tuner_stages(t->e->tuner, stages, n, step_bytes));
     t->n_tuned_before += n;
     return MM3_OK;
@@ -408,9 +258,8 @@ static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_gra
         snprintf(title, sizeof title, "step %s", name);
         if (!known || !known->timed) { /* it will be timed, in the middle of what contexts there are */
             MM3_CHECK(progress(t, 0, 0, title, NULL), MM3_ERR_CANCELLED, "tuning was cancelled");
-            borrow_pages(t);
-            MM3_TRY(warm_up(t, &s->shape));
-            place_rows(t, context_of(e, (n_contexts(e) - 1) / 2));
+            MM3_TRY(mm3__warm_up(&t->warm, &s->shape));
+            mm3__warm_to_middle(&t->warm);
         }
         MM3_TRY(mm3_tuner_joint(e->tuner, name, s->stages, s->n_stages, mm3_record_graph(pair->winners),
                                 mm3_record_graph(pair->natives), NULL, NULL, winners));
@@ -565,10 +414,10 @@ static mm3_status run(tuning *t)
 
 mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options)
 {
-    tuning t = { .e = engine, .options = options };
+    tuning t = { .e = engine, .options = options, .warm = { .engine = engine } };
     mm3_status st = run(&t);
     if (engine->tuner) mm3_tuner_save(engine->tuner); /* also where it was cancelled: it goes on from there */
-    if (t.n_borrowed) mm3_forward_clear_pages(engine->forward, 0, t.n_borrowed);
+    mm3__warm_end(&t.warm);
     for (int i = 0; i < t.n_steps; i++) mm3_collect_close(&t.step[i].collect);
     mm3_free(t.step);
     engine->tune_options.user = NULL; /* nothing is tuned after this */

@@ -276,40 +276,95 @@ mm3_status mm3_plan_set(mm3_plan *plan, const mm3_decision *decision)
     return MM3_OK;
 }
 
-static void remove_step(mm3_plan *plan, int i)
+/* Of the verdicts on one step, step[first..n) from old to new, the last counts among those of the same hash, and the
+ * oldest make room for others. What stays moves to step[to..); returns how many that are. */
+static int keep_newest(mm3_plan *plan, int first, int n, int to)
 {
-    mm3_free(plan->step[i].step);
-    memmove(&plan->step[i], &plan->step[i + 1], (size_t)(plan->n_steps - i - 1) * sizeof *plan->step);
-    plan->n_steps--;
+    int kept = 0, last = n;
+    mm3_step_verdict newest[MAX_VERDICTS_OF_A_STEP]; /* from new to old */
+    while (last-- > first) {
+        mm3_step_verdict *v = &plan->step[last];
+        bool stays = kept < MAX_VERDICTS_OF_A_STEP;
+        for (int i = 0; i < kept; i++) stays &= strcmp(newest[i].of, v->of) != 0;
+        if (stays)
+            newest[kept++] = *v;
+        else
+            mm3_free(v->step);
+    }
+    for (int i = 0; i < kept; i++) plan->step[to + i] = newest[kept - 1 - i];
+    return kept;
+}
+
+/* A copy whose texts are its own. */
+static mm3_status copy_step(mm3_step_verdict *to, const mm3_step_verdict *from)
+{
+    *to = *from;
+    to->ratio = rounded(from->ratio);
+    to->mad = rounded(from->mad);
+    to->step = mm3_strdup(from->step);
+    MM3_CHECK(to->step, MM3_ERR_NOMEM, "out of memory for a plan");
+    return MM3_OK;
 }
 
 /* Ordered by step; among those of one step the newest last, and the oldest make room. */
 mm3_status mm3_plan_set_step(mm3_plan *plan, const mm3_step_verdict *verdict)
 {
-    int first, last;
-    mm3_step_verdict v = *verdict;
-    v.step = mm3_strdup(verdict->step);
-    MM3_CHECK(v.step, MM3_ERR_NOMEM, "out of memory for a plan");
-    if (room_for_one((void **)&plan->step, &plan->max_steps, plan->n_steps, sizeof *plan->step) != MM3_OK) {
-        mm3_free(v.step);
-        return MM3_ERR_NOMEM;
-    }
-    v.ratio = rounded(v.ratio);
-    v.mad = rounded(v.mad);
+    int first, last, kept;
+    mm3_step_verdict v;
+    MM3_TRY(room_for_one((void **)&plan->step, &plan->max_steps, plan->n_steps, sizeof *plan->step));
+    MM3_TRY(copy_step(&v, verdict));
     find_steps(plan, v.step, &first, &last);
-    for (int i = last - 1; i >= first; i--) {
-        if (strcmp(plan->step[i].of, v.of) != 0) continue;
-        remove_step(plan, i);
-        last--;
-    }
-    if (last - first >= MAX_VERDICTS_OF_A_STEP) {
-        remove_step(plan, first);
-        last--;
-    }
     memmove(&plan->step[last + 1], &plan->step[last], (size_t)(plan->n_steps - last) * sizeof v);
-    plan->step[last] = v;
+    plan->step[last++] = v;
+    plan->n_steps++;
+    kept = keep_newest(plan, first, last, first);
+    memmove(&plan->step[first + kept], &plan->step[last], (size_t)(plan->n_steps - last) * sizeof v);
+    plan->n_steps -= last - first - kept;
+    return MM3_OK;
+}
+
+/* ---- many changes at once -------------------------------------------------------------------------------------- */
+
+mm3_status mm3__plan_add(mm3_plan *plan, const mm3_decision *decision)
+{
+    MM3_TRY(room_for_one((void **)&plan->decision, &plan->max, plan->n, sizeof *plan->decision));
+    MM3_TRY(copy_decision(&plan->decision[plan->n], decision));
+    plan->n++;
+    return MM3_OK;
+}
+
+mm3_status mm3__plan_add_step(mm3_plan *plan, const mm3_step_verdict *verdict)
+{
+    MM3_TRY(room_for_one((void **)&plan->step, &plan->max_steps, plan->n_steps, sizeof *plan->step));
+    MM3_TRY(copy_step(&plan->step[plan->n_steps], verdict));
     plan->n_steps++;
     return MM3_OK;
+}
+
+static int compare_decisions(const void *a, const void *b)
+{
+    return compare_keys(((const mm3_decision *)a)->key, ((const mm3_decision *)b)->key);
+}
+
+static int compare_steps(const void *a, const void *b)
+{
+    const mm3_step_verdict *x = a, *y = b;
+    int c = compare_natural(x->step, y->step);
+    return c ? c : x->age - y->age;
+}
+
+void mm3__plan_order(mm3_plan *plan)
+{
+    int n = 0;
+    if (plan->n) qsort(plan->decision, (size_t)plan->n, sizeof *plan->decision, compare_decisions);
+    for (int i = 0; i < plan->n_steps; i++) plan->step[i].age = i;
+    if (plan->n_steps) qsort(plan->step, (size_t)plan->n_steps, sizeof *plan->step, compare_steps);
+    for (int first = 0, last; first < plan->n_steps; first = last) {
+        for (last = first + 1; last < plan->n_steps && strcmp(plan->step[first].step, plan->step[last].step) == 0;)
+            last++;
+        n += keep_newest(plan, first, last, n);
+    }
+    plan->n_steps = n;
 }
 
 static size_t name_length(const char *choice) { return strcspn(choice, "/"); }
@@ -352,25 +407,51 @@ bool mm3_plan_has_crashed(const mm3_plan *plan, mm3_op_id op, const char *candid
     return false;
 }
 
-mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept)
+/* Of the decisions at first only: what is added stays behind them. */
+static mm3_status merge_decisions(mm3_plan *into, const mm3_plan *from, bool kept)
 {
+    mm3_plan before = *into; /* the same array, until it grows */
     for (int i = 0; i < from->n; i++) {
-        mm3_decision d = from->decision[i];
-        const mm3_decision *before = mm3_plan_find(into, d.key);
-        if (kept && (d.how == MM3_HOW_PINNED || (before && !d.made_here))) continue;
-        if (d.how == MM3_HOW_UNTIMED && before && before->how != MM3_HOW_UNTIMED) continue;
+        mm3_decision d = from->decision[i], copy;
+        bool found;
+        int at = position(&before, d.key, &found);
+        const mm3_decision *old = found ? &before.decision[at] : NULL;
+        if (kept && (d.how == MM3_HOW_PINNED || (old && !d.made_here))) continue;
+        if (d.how == MM3_HOW_UNTIMED && old && old->how != MM3_HOW_UNTIMED) continue;
         if (kept) d.made_here = false;
-        MM3_TRY(mm3_plan_set(into, &d));
+        if (!found) {
+            MM3_TRY(mm3__plan_add(into, &d));
+            before.decision = into->decision;
+            continue;
+        }
+        MM3_TRY(copy_decision(&copy, &d));
+        clear_decision(&into->decision[at]);
+        into->decision[at] = copy;
     }
+    return MM3_OK;
+}
+
+static mm3_status merge_steps(mm3_plan *into, const mm3_plan *from, bool kept)
+{
+    mm3_plan before = *into;
     for (int i = 0; i < from->n_steps; i++) {
         mm3_step_verdict v = from->step[i];
-        if (kept && (!v.timed || (!v.made_here && mm3_plan_find_step(into, v.step, v.of)))) continue;
+        if (kept && (!v.timed || (!v.made_here && mm3_plan_find_step(&before, v.step, v.of)))) continue;
         if (kept) v.made_here = false;
-        MM3_TRY(mm3_plan_set_step(into, &v));
+        MM3_TRY(mm3__plan_add_step(into, &v));
+        before.step = into->step;
     }
-    for (int i = 0; i < from->n_crashes; i++)
-        MM3_TRY(mm3_plan_set_crashed(into, from->crash[i].key, from->crash[i].choice, from->crash[i].source));
     return MM3_OK;
+}
+
+mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept)
+{
+    mm3_status st = merge_decisions(into, from, kept);
+    if (st == MM3_OK) st = merge_steps(into, from, kept);
+    mm3__plan_order(into);
+    for (int i = 0; i < from->n_crashes && st == MM3_OK; i++)
+        st = mm3_plan_set_crashed(into, from->crash[i].key, from->crash[i].choice, from->crash[i].source);
+    return st;
 }
 
 /* ---- hash and difference ----------------------------------------------------------------------------------------- */

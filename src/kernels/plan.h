@@ -86,6 +86,7 @@ typedef struct mm3_step_verdict {
     double ratio, mad; /* winners over natives, per round */
     char of[9];        /* hash of the decisions that the step was recorded with */
     bool made_here;    /* not part of the text */
+    int age;           /* nor this: of mm3__plan_order alone */
 } mm3_step_verdict;
 
 typedef struct mm3_plan mm3_plan;

@@ -85,10 +85,12 @@ static bool parse_error(const char *s, double *error)
 
 typedef struct reader {
     mm3_plan *plan;
-    mm3_decision d; /* the stage under way; key NULL: none. Its texts are in the arena */
+    mm3_decision
+        d; /* the stage under way; key NULL: none. Its texts are in the arena, like those before: freed at the end */
     int max_tried;
     mm3_arena texts;
-    bool skip; /* the stage's own line was bad: what stands under it goes with it */
+    json_t *seen; /* owned: the keys of stages above, as members */
+    bool skip;    /* the stage's own line was bad: what stands under it goes with it */
     bool out_of_memory;
 } reader;
 
@@ -102,11 +104,12 @@ static char *keep(reader *r, const char *s)
 /* Hand the stage under way to the plan. */
 static void finish_stage(reader *r)
 {
-    if (r->d.key && !r->out_of_memory) r->out_of_memory = mm3_plan_set(r->plan, &r->d) != MM3_OK;
+    if (r->d.key && !r->out_of_memory)
+        r->out_of_memory =
+            mm3__plan_add(r->plan, &r->d) != MM3_OK || json_object_set_new_nocheck(r->seen, r->d.key, json_true()) != 0;
     mm3_free(r->d.tried);
     r->d = (mm3_decision){ 0 };
     r->max_tried = 0;
-    mm3_arena_free(&r->texts);
 }
 
 static const char *parse_stage(reader *r, char *line)
@@ -116,7 +119,7 @@ static const char *parse_stage(reader *r, char *line)
     int n = cut(line, f, MAX_FIELDS);
     if (n < 4) return "a stage's line has a key, a choice, a time and a source";
     if (!mm3_plan_is_key(f[0])) return "it does not begin with an operation and its fields";
-    if (mm3_plan_find(r->plan, f[0])) return "the same key stands above";
+    if (json_object_get(r->seen, f[0])) return "the same key stands above";
     if (!is_choice(f[1])) return "the choice is not CANDIDATE[/TACTIC]";
     if (!parse_hash(f[n - 1], "src", d.source)) return "it does not end with 'src' and eight hex digits";
     if (n == 5) {
@@ -225,7 +228,7 @@ static const char *parse_step(reader *r, char *line)
     v.timed = strcmp(f[2], "untimed") != 0;
     if (v.timed && !parse_two(f[2], " of native mad ", &v.ratio, &v.mad)) return "the ratio is not 'N of native mad N'";
     if (!parse_hash(f[3], "of", v.of)) return "it does not end with 'of' and eight hex digits";
-    r->out_of_memory |= mm3_plan_set_step(r->plan, &v) != MM3_OK;
+    r->out_of_memory |= mm3__plan_add_step(r->plan, &v) != MM3_OK;
     return NULL;
 }
 
@@ -316,6 +319,8 @@ mm3_status mm3_plan_parse(mm3_plan **out, const char *text, size_t n_bytes, cons
     MM3_CHECK(!why, MM3_ERR_FORMAT, "%s is no plan: its first line is damaged: %s", what, why);
     MM3_TRY(parse_head(line, what, &head));
     MM3_TRY(mm3_plan_open(&r.plan, &head));
+    r.seen = json_object();
+    r.out_of_memory = !r.seen;
     for (int i = 2; at < end && !r.out_of_memory; i++) {
         bool under = at[0] == ' ';
         why = next_line(&at, end, line);
@@ -327,6 +332,9 @@ mm3_status mm3_plan_parse(mm3_plan **out, const char *text, size_t n_bytes, cons
         if (why && n_bad++ == 0) snprintf(first, sizeof first, "line %d (%s)", i, why);
     }
     finish_stage(&r);
+    mm3_arena_free(&r.texts);
+    json_decref(r.seen);
+    mm3__plan_order(r.plan);
     if (r.out_of_memory) {
         st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE, "out of memory for %s", what);
         mm3_plan_close(&r.plan);

@@ -20,6 +20,14 @@ struct mm3_plan {
     int n_crashes, max_crashes;
 };
 
+/* For many at once: put copies behind the others, out of order, and order all in the end; till then none of them is
+ * found. Of the same key no two may be added, nor one that the plan has. What is wrong with verdicts on a step is put
+ * right at the end: mm3_plan_set_step says what.
+ * errors  MM3_ERR_NOMEM: order what is there */
+MM3_MUST_USE mm3_status mm3__plan_add(mm3_plan *plan, const mm3_decision *decision);
+MM3_MUST_USE mm3_status mm3__plan_add_step(mm3_plan *plan, const mm3_step_verdict *verdict);
+void mm3__plan_order(mm3_plan *plan);
+
 /* The operation of a key; MM3_N_OPS if its first word is none. */
 mm3_op_id mm3__op_of_key(const char *key);
 

@@ -12,6 +12,9 @@
 #define MM3__CALLS MM3__NS "<tool_call>"
 #define MM3__CALLS_END MM3__NS "</tool_call>"
 
+/* White space between tags: JSON's four. */
+static inline bool mm3__is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
+
 /* ---- rendered prompts (chat_template.c) -------------------------------------------------------------------------- */
 
 /* A prompt as text, byte for byte the reference template's, and which bytes of it are control tokens. Whatever
@@ -39,14 +42,18 @@ MM3_MUST_USE mm3_status mm3__tools_read(json_t **out, const char *tools);
 
 /* ---- tool calls in the model's text (tool_call.c) ---------------------------------------------------------------- */
 
-/* Read the calls of one envelope.
- *   block    from MM3__CALLS to MM3__CALLS_END or to the end of the text; valid UTF-8
- *   tools    of mm3__tools_read: their schemas type the arguments; may be NULL
- *   index    of the first call
- *   calls    receives the calls as JSON objects with ", " before each but the first of the buffer
- *   n_calls  0: nothing in it is a call (or it nests too deep), `calls` is untouched: the block is plain text
+/* The parameters of tools that have some, by the tool's name: an answer may call many tools many times.
+ *   tools  of mm3__tools_read; NULL: none
  * errors  MM3_ERR_NOMEM */
-MM3_MUST_USE mm3_status mm3__calls_read(const char *block, size_t n, const json_t *tools, int index, mm3_buf *calls,
+MM3_MUST_USE mm3_status mm3__tools_by_name(json_t **out, const json_t *tools);
+/* Read the calls of one envelope.
+ *   block       from MM3__CALLS to MM3__CALLS_END or to the end of the text; valid UTF-8
+ *   parameters  of mm3__tools_by_name: schemas that type the arguments; may be NULL
+ *   index       of the first call
+ *   calls       receives the calls as JSON objects with ", " before each but the first of the buffer
+ *   n_calls     0: nothing in it is a call (or it nests too deep), `calls` is untouched: the block is plain text
+ * errors  MM3_ERR_NOMEM */
+MM3_MUST_USE mm3_status mm3__calls_read(const char *block, size_t n, const json_t *parameters, int index, mm3_buf *calls,
                                         int *n_calls);
 
 /* ---- JSON as Python's json module reads and writes it (python_json.c) -------------------------------------------- */

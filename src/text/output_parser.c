@@ -25,7 +25,7 @@ typedef enum state {
 } state;
 
 struct mm3_parser {
-    json_t *tools; /* owned, may be NULL */
+    json_t *parameters; /* owned; of mm3__tools_by_name */
     state state;
     bool reasoning;  /* which of the two the text belongs to */
     bool has_marker; /* one was seen and removed */
@@ -41,16 +41,19 @@ struct mm3_parser {
 mm3_status mm3_parser_open(mm3_parser **out, const char *tools, const char *thinking)
 {
     mm3_parser *p = mm3_calloc(1, sizeof *p);
+    json_t *list = NULL;
     mm3__thinking mode;
     mm3_status st;
     *out = NULL;
     MM3_CHECK(p, MM3_ERR_NOMEM, "out of memory for an output parser");
     MM3_GOTO(mm3__thinking_parse(&mode, thinking));
-    MM3_GOTO(mm3__tools_read(&p->tools, tools));
+    MM3_GOTO(mm3__tools_read(&list, tools));
+    MM3_GOTO(mm3__tools_by_name(&p->parameters, list));
     p->reasoning = mode == MM3__ENABLED;
     *out = p;
     p = NULL;
 done:
+    json_decref(list);
     mm3_parser_close(&p);
     return st;
 }
@@ -59,7 +62,7 @@ void mm3_parser_close(mm3_parser **parser)
 {
     mm3_parser *p = *parser;
     if (!p) return;
-    json_decref(p->tools);
+    json_decref(p->parameters);
     mm3_buf_free(&p->in);
     mm3_buf_free(&p->space);
     mm3_buf_free(&p->block);
@@ -109,15 +112,13 @@ static hit match(const char *s, size_t n, const char *word, size_t *length)
     return n < word_n ? MAYBE : YES;
 }
 
-static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; }
-
 /* MM3__NS, white space, tag. */
 static hit match_tag(const char *s, size_t n, const char *tag, size_t *length)
 {
     size_t ns_n, i;
     hit h = match(s, n, MM3__NS, &ns_n);
     if (h != YES) return h;
-    for (i = ns_n; i < n && i - ns_n < MAX_SPACE && is_space(s[i]);) i++;
+    for (i = ns_n; i < n && i - ns_n < MAX_SPACE && mm3__is_space(s[i]);) i++;
     h = match(s + i, n - i, tag, length);
     *length += i;
     return h;
@@ -180,7 +181,7 @@ static mm3_status end_block(mm3_parser *p)
 {
     int n_calls;
     MM3_CHECK(!p->block.failed, MM3_ERR_NOMEM, "out of memory for a tool call");
-    MM3_TRY(mm3__calls_read(p->block.data, p->block.n, p->tools, p->n_calls, &p->calls, &n_calls));
+    MM3_TRY(mm3__calls_read(p->block.data, p->block.n, p->parameters, p->n_calls, &p->calls, &n_calls));
     p->n_calls += n_calls;
     if (!n_calls) {
         end_as_text(p);
@@ -195,7 +196,7 @@ static size_t step_lead(mm3_parser *p, const char *s, size_t n, bool finish)
 {
     size_t i = 0;
     marker m;
-    while (i < n && is_space(s[i])) i++;
+    while (i < n && mm3__is_space(s[i])) i++;
     mm3_buf_add(&p->space, s, i);
     if (i) return i;
     m = marker_at(s, n, finish, &i);
@@ -248,7 +249,7 @@ static size_t step_head(mm3_parser *p, const char *s, size_t n, bool finish)
     bool maybe = false;
     size_t length = 0;
     int i;
-    if (is_space(s[0])) {
+    if (mm3__is_space(s[0])) {
         mm3_buf_add(&p->block, s, 1);
         return 1;
     }

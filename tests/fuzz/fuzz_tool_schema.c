@@ -78,7 +78,7 @@ static void check_arguments(const json_t *root, const json_t *arguments, const m
 
 static void check_call(const json_t *root, const mm3_buf *text, const uint8_t *data, size_t n)
 {
-    json_t *tools = json_pack("[{s:s,s:{s:s,s:O}}]", "type", "function", "function", "name", "f", "parameters", root);
+    json_t *parameters = json_pack("{s:O}", "f", root);
     mm3_buf block = { 0 }, calls = { 0 };
     json_error_t e;
     int n_calls;
@@ -86,7 +86,7 @@ static void check_call(const json_t *root, const mm3_buf *text, const uint8_t *d
     mm3_buf_puts(&block, MM3__CALLS MM3__NS "<invoke name=\"f\">");
     mm3_buf_add(&block, text->data, text->n);
     mm3_buf_puts(&block, MM3__NS "</invoke>" MM3__CALLS_END);
-    FUZZ_CHECK(mm3__calls_read(block.data, block.n, tools, 0, &calls, &n_calls) == MM3_OK, "%s", mm3_last_error());
+    FUZZ_CHECK(mm3__calls_read(block.data, block.n, parameters, 0, &calls, &n_calls) == MM3_OK, "%s", mm3_last_error());
     n_allocations = alloc_count() - before;
     if (n_calls) {
         json_t *list, *arguments = NULL;
@@ -112,10 +112,10 @@ static void check_call(const json_t *root, const mm3_buf *text, const uint8_t *d
     }
     mm3_buf_clear(&calls);
     if (fuzz_memory_fails(data, n, n_allocations))
-        fuzz_memory_failed(mm3__calls_read(block.data, block.n, tools, 0, &calls, &n_calls), MM3_OK);
+        fuzz_memory_failed(mm3__calls_read(block.data, block.n, parameters, 0, &calls, &n_calls), MM3_OK);
     mm3_buf_free(&block);
     mm3_buf_free(&calls);
-    json_decref(tools);
+    json_decref(parameters);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

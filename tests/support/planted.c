@@ -308,13 +308,11 @@ KERNEL_OF(rope_slow, MM3_OP_QK_NORM_ROPE, run_rope_slow);
 KERNEL_OF(rope_wrong, MM3_OP_QK_NORM_ROPE, run_rope_wrong);
 KERNEL_OF(rope, MM3_OP_QK_NORM_ROPE, run_rope);
 
-static const mm3_kernel *const all[] = { &slow,       &very_slow,     &fast,        &same,
-                                         &probing,    &wrong,         &skips_a_row, &writes_outside,
-                                         &changes_input, &stale,      &kills,       &hangs,
-                                         &refusing,   &huge,          &hungry,      &alone_fast,
-                                         &large,      &quantizer,     &fused,       &swiglu_slow,
-                                         &norm_slow,  &norm,          &rope_slow,   &rope_wrong,
-                                         &rope };
+static const mm3_kernel *const all[] = { &slow,       &very_slow,   &fast,           &same,          &probing,
+                                         &wrong,      &skips_a_row, &writes_outside, &changes_input, &stale,
+                                         &kills,      &hangs,       &refusing,       &huge,          &hungry,
+                                         &alone_fast, &large,       &quantizer,      &fused,         &swiglu_slow,
+                                         &norm_slow,  &norm,        &rope_slow,      &rope_wrong,    &rope };
 
 const mm3_kernel *planted(const char *name)
 {

@@ -1,4 +1,4 @@
-/* Plans: text there and back, strict reading line by line, look-up, merging, hashing, comparing, binding. */
+/* Plans: text there and back, strict reading line by line, look-up, merging, hashing, comparing. What is chosen by them: test_plan_choose.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -309,7 +309,7 @@ static void test_damage(void **state)
 static void test_merge(void **state)
 {
     mm3_plan *a = empty(), *b = empty();
-    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true };
+    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true, 0 };
     (void)state;
     set(a, "linear m=1 n=1", "native", MM3_HOW_TIMED, 10);
     set(a, "linear m=2 n=1", "native", MM3_HOW_TIMED, 10);
@@ -357,7 +357,7 @@ static void test_steps_are_bounded(void **state)
     for (int i = 0; i < 100; i++)
         for (int m = 1; m <= 16; m *= 16) {
             char step[16];
-            mm3_step_verdict v = { step, true, true, 0.9, 0.01, "", true };
+            mm3_step_verdict v = { step, true, true, 0.9, 0.01, "", true, 0 };
             snprintf(step, sizeof step, "m=%d", m);
             snprintf(v.of, sizeof v.of, "%08x", i);
             assert_int_equal(mm3_plan_set_step(a, &v), MM3_OK);
@@ -381,7 +381,7 @@ static void test_hash_and_diff(void **state)
 {
     mm3_plan *a = empty(), *b = empty();
     char x[9], y[9], *text;
-    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true };
+    mm3_step_verdict v = { "m=1", true, true, 0.9, 0.01, "00000001", true, 0 };
     (void)state;
     set(a, "linear m=1 n=1", "native", MM3_HOW_TIMED, 10);
     set(a, "linear m=2 n=1", "fast", MM3_HOW_TIMED, 10);
@@ -412,304 +412,6 @@ static void test_hash_and_diff(void **state)
     mm3_plan_close(&b);
 }
 
-/* ---- binding ----------------------------------------------------------------------------------------------------- */
-
-static void none(const mm3_call *call, int i, int n) { (void)call, (void)i, (void)n; }
-
-static const char *refuses_odd(const mm3_device_info *d, const void *op, const mm3_tactic *t)
-{
-    (void)d, (void)t;
-    return ((const mm3_quantize *)op)->m % 2 ? "m is odd" : NULL;
-}
-
-static const mm3_tactic two[] = { { .name = "a" }, { .name = "b" } }, one[] = { { .name = "default" } };
-static const mm3_kernel plain = {
-    .op = MM3_OP_QUANTIZE, .device = "cpu", .name = "plain", .tactics = one, .n_tactics = 1, .phase = { none }
-};
-static const mm3_kernel even = { .op = MM3_OP_QUANTIZE,
-                                 .device = "cpu",
-                                 .name = "even",
-                                 .refuses = refuses_odd,
-                                 .tactics = two,
-                                 .n_tactics = 2,
-                                 .phase = { none } };
-
-static int kernels_of(mm3_op_id op, const char *device, const mm3_kernel **out, int max)
-{
-    (void)device;
-    if (op != MM3_OP_QUANTIZE) return mm3_kernels_of(op, device, out, max);
-    out[0] = &plain;
-    out[1] = &even;
-    return 2;
-}
-
-static void test_binding(void **state)
-{
-    static const char lines[] = "quantize m=4 k=32 | even/b | alone | src 2c1e8223\n"
-                                "quantize m=8 k=32 | even/b | alone | src 00000000\n"
-                                "quantize m=16 k=32 | even/c | alone | src 00000000\n"
-                                "quantize m=32 k=32 | gone | alone | src 00000000\n"
-                                "quantize m=64 k=32 | plain | alone | src 00000000\n";
-    mm3_buf text = { 0 }, w = { 0 };
-    mm3_plan *plan;
-    mm3_device_info device = { .kind = "cpu" };
-    mm3_binding b = { .device = &device, .kernels_of = kernels_of };
-    mm3_quantize op = { .m = 8, .k = 32 };
-    mm3_choice c;
-    (void)state;
-    mm3_buf_printf(&text, "%s%s", head_line, lines);
-    b.plan = plan = parse(text.data, &w);
-    mm3_plan_bind(plan, "cpu", kernels_of, "t.plan", &w);
-    assert_non_null(
-        strstr(w.data, "t.plan: stale, ignored: quantize m=4 k=32 | even/b (its source is another now) and 2 more\n"));
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_OK);
-    assert_true(c.kernel == &even && c.tactic == &two[1]);
-    op.m = 4;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_ERR_UNSUPPORTED);
-    assert_non_null(strstr(mm3_last_error(), "'quantize m=4 k=32' is stale"));
-    op.m = 2;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_ERR_UNSUPPORTED);
-    assert_non_null(strstr(mm3_last_error(), "no decision for 'quantize m=2 k=32'"));
-    /* rounding up: the next larger that is bound and accepts */
-    b.round_up = true;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_OK);
-    assert_true(c.kernel == &even);
-    op.m = 3;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_OK);
-    assert_true(c.kernel == &plain);
-    op.m = 65;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_ERR_UNSUPPORTED);
-    op.m = 8, op.k = 64;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_ERR_UNSUPPORTED);
-    mm3_plan_close(&plan);
-    /* a larger one is there, but refuses: the first of the list */
-    mm3_buf_clear(&text);
-    mm3_buf_printf(&text, "%squantize m=8 k=32 | even/b | alone | src 00000000\n", head_line);
-    b.plan = plan = parse(text.data, &w);
-    mm3_plan_bind(plan, "cpu", kernels_of, "t.plan", &w);
-    op.m = 3, op.k = 32;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &op, &c), MM3_OK);
-    assert_true(c.kernel == &plain);
-    mm3_plan_close(&plan);
-    mm3_buf_free(&text);
-    mm3_buf_free(&w);
-}
-
-/* Pins come first; a pinned part of a chain means its split form; deterministic keys have no m. */
-static void test_pins_and_chains(void **state)
-{
-    mm3_device_info device = { .kind = "cpu" };
-    mm3_plan *plan = empty();
-    mm3_pins *pins = NULL;
-    mm3_binding b = { .plan = plan, .device = &device };
-    mm3_swiglu_quantize chain = { .m = 4, .n = 64 };
-    mm3_quantize part = { .m = 4, .k = 64 };
-    mm3_choice c;
-    char key[MM3_MAX_KEY_TEXT];
-    (void)state;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_SWIGLU_QUANTIZE, &chain, &c), MM3_ERR_UNSUPPORTED);
-    assert_int_equal(mm3_pins_parse(&pins, "quantize,m=4=native", "cpu"), MM3_OK);
-    b.pins = pins;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_QUANTIZE, &part, &c), MM3_OK);
-    assert_string_equal(c.kernel->name, "native");
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_SWIGLU_QUANTIZE, &chain, &c), MM3_OK);
-    assert_true(mm3_kernel_is_split(c.kernel));
-    assert_true(mm3_part_is_pinned(pins, MM3_OP_SWIGLU_QUANTIZE, &chain, key, sizeof key));
-    assert_string_equal(key, "quantize m=4 k=64");
-    chain.m = 5;
-    assert_int_equal(mm3_choose_planned(&b, MM3_OP_SWIGLU_QUANTIZE, &chain, &c), MM3_ERR_UNSUPPORTED);
-    mm3_plan_key(MM3_OP_QUANTIZE, &part, true, key, sizeof key);
-    assert_string_equal(key, "quantize k=64");
-    mm3_pins_free(&pins);
-    mm3_plan_close(&plan);
-}
-
-/* Every registered candidate has a hash of its source, and two of different files have different ones. */
-static void test_sources(void **state)
-{
-    const mm3_kernel *k[MM3_MAX_CANDIDATES];
-    const char *first = NULL;
-    (void)state;
-    for (int op = 0; op < MM3_N_OPS; op++) {
-        int n = mm3_kernels_of((mm3_op_id)op, "cpu", k, MM3_MAX_CANDIDATES);
-        for (int i = 0; i < n; i++) {
-            const char *hash = mm3_kernel_source(k[i]);
-            assert_int_equal(strlen(hash), 8);
-            assert_string_not_equal(hash, "00000000");
-            if (first) assert_string_not_equal(hash, first);
-            first = hash;
-        }
-    }
-    assert_string_equal(mm3_kernel_source(&even), "00000000");
-}
-
-/* ---- keys -------------------------------------------------------------------------------------------------------- */
-
-typedef struct keys {
-    mm3_op_id op;
-    int n;
-    char text[16][2][MM3_MAX_KEY_TEXT]; /* with m, and without */
-} keys;
-
-static void add_key(keys *k, const void *contract)
-{
-    assert_true(k->n < MM3_COUNT(k->text));
-    for (int i = 0; i < 2; i++) mm3_plan_key(k->op, contract, i, k->text[k->n][i], sizeof k->text[k->n][i]);
-    k->n++;
-}
-
-static bool has_keys[MM3_N_OPS];
-
-/* The first is the base, the second another m: the same key where m does not count. All others are different. */
-static void check_keys(const keys *k)
-{
-    has_keys[k->op] = true;
-    for (int i = 0; i < k->n; i++)
-        for (int j = 0; j < i; j++)
-            for (int without_m = 0; without_m < 2; without_m++) {
-                bool same = strcmp(k->text[i][without_m], k->text[j][without_m]) == 0;
-                if (same != (without_m && i == 1)) fail_msg("%s, %s", k->text[i][without_m], k->text[j][without_m]);
-            }
-}
-
-/* Two stages that differ in anything a launch depends on never share a decision. */
-static void test_keys(void **state)
-{
-    int32_t block;
-    float row;
-    (void)state;
-#define BASE(type, OP, ...)            \
-    keys k = { .op = MM3_OP_##OP };    \
-    const type base = { __VA_ARGS__ }; \
-    type v = base;                     \
-    add_key(&k, &base);                \
-    v.m++;                             \
-    add_key(&k, &v)
-#define OTHER(change) \
-    v = base, change; \
-    add_key(&k, &v)
-    {
-        BASE(mm3_linear, LINEAR, .m = 8, .n = 64, .k = 96, .n_segments = 2,
-             .segment = { { .n = 32, .type = MM3_MX }, { .n = 32, .type = MM3_MX } });
-        OTHER(v.k = 64);
-        OTHER((v.n = 96, v.segment[1].n = 64));
-        OTHER(v.act = MM3_ACT_W8A16);
-        OTHER((v.segment[0].type = v.segment[1].type = MM3_BF16));
-        OTHER((v.segment[0].type = v.segment[1].type = MM3_F32));
-        OTHER(v.segment[0].type = MM3_BF16);
-        check_keys(&k);
-    }
-    {
-        const mm3_weight mx[2] = { { .type = MM3_MX }, { .type = MM3_MX } };
-        const mm3_weight bf16[2] = { { .type = MM3_BF16 }, { .type = MM3_BF16 } };
-        BASE(mm3_moe_linear, MOE_LINEAR, .m = 8, .top_k = 4, .n = 64, .k = 96, .n_expert = 2, .n_segments = 1,
-             .weights = mx);
-        OTHER(v.top_k = 2);
-        OTHER(v.n = 96);
-        OTHER(v.k = 64);
-        OTHER(v.n_expert = 1);
-        OTHER(v.by_pair = true);
-        OTHER(v.act = MM3_ACT_W8A16);
-        OTHER(v.weights = bf16);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_attention, ATTENTION, .m = 8, .n_q = 8, .top_k = 4, .block = 128, .selected = &block,
-             .kv = { .n_kv = 2, .type = MM3_F32 });
-        OTHER(v.n_q = 4);
-        OTHER(v.top_k = 3);
-        OTHER(v.block = 64);
-        OTHER(v.selected = NULL);
-        OTHER(v.kv.n_kv = 4);
-        OTHER(v.kv.type = MM3_BF16);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_index_select, INDEX_SELECT, .m = 8, .n_groups = 2, .top_k = 4, .block = 128,
-             .kv = { .d_index = 64, .type = MM3_F32 });
-        OTHER(v.n_groups = 4);
-        OTHER(v.top_k = 3);
-        OTHER(v.block = 64);
-        OTHER(v.kv.d_index = 128);
-        OTHER(v.kv.type = MM3_BF16);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_qk_norm_rope, QK_NORM_ROPE, .m = 8, .ld = 2048, .n_q = 8, .n_iq = 2,
-             .kv = { .n_kv = 2, .d_index = 64, .type = MM3_F32 });
-        OTHER(v.ld = 1024);
-        OTHER(v.n_q = 4);
-        OTHER(v.n_iq = 0);
-        OTHER(v.kv.n_kv = 4);
-        OTHER(v.kv.d_index = 128);
-        OTHER(v.kv.type = MM3_BF16);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_add_rmsnorm, ADD_RMSNORM, .m = 8, .k = 64, .delta = &row);
-        OTHER(v.k = 96);
-        OTHER(v.delta = NULL);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_add_rmsnorm_quantize, ADD_RMSNORM_QUANTIZE, .m = 8, .k = 64, .delta = &row);
-        OTHER(v.k = 96);
-        OTHER(v.delta = NULL);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_embed, EMBED, .m = 8, .k = 64, .table = { .type = MM3_BF16 });
-        OTHER(v.k = 96);
-        OTHER(v.table.type = MM3_F32);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_moe_sum, MOE_SUM, .m = 8, .top_k = 4, .k = 64, .shared = &row);
-        OTHER(v.top_k = 2);
-        OTHER(v.k = 96);
-        OTHER(v.shared = NULL);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_router, ROUTER, .m = 8, .n_expert = 16, .top_k = 4);
-        OTHER(v.n_expert = 8);
-        OTHER(v.top_k = 2);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_sample, SAMPLE, .m = 8, .n_vocab = 100, .n_token = 90);
-        OTHER(v.n_vocab = 90);
-        OTHER(v.n_token = 100);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_quantize, QUANTIZE, .m = 8, .k = 64);
-        OTHER(v.k = 96);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_swiglu, SWIGLU, .m = 8, .n = 64);
-        OTHER(v.n = 96);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_swiglu_quantize, SWIGLU_QUANTIZE, .m = 8, .n = 64);
-        OTHER(v.n = 96);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_gather, GATHER, .m = 8, .k = 64);
-        OTHER(v.k = 96);
-        check_keys(&k);
-    }
-    {
-        BASE(mm3_rope_angles, ROPE_ANGLES, .m = 8);
-        check_keys(&k);
-    }
-    for (int op = 0; op < MM3_N_OPS; op++)
-        if (!has_keys[op]) fail_msg("test_keys lacks %s", mm3_op_info_of((mm3_op_id)op)->name);
-}
-
 static void test_memory(void **state)
 {
     (void)state;
@@ -737,14 +439,12 @@ static void test_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),      cmocka_unit_test(test_order),
-        cmocka_unit_test(test_numbers),         cmocka_unit_test(test_bad_lines),
-        cmocka_unit_test(test_one_warning),     cmocka_unit_test(test_line_without_end),
-        cmocka_unit_test(test_bad_heads),       cmocka_unit_test(test_damage),
-        cmocka_unit_test(test_merge),           cmocka_unit_test(test_steps_are_bounded),
-        cmocka_unit_test(test_hash_and_diff),   cmocka_unit_test(test_binding),
-        cmocka_unit_test(test_pins_and_chains), cmocka_unit_test(test_sources),
-        cmocka_unit_test(test_memory),          cmocka_unit_test(test_keys),
+        cmocka_unit_test(test_round_trip),    cmocka_unit_test(test_order),
+        cmocka_unit_test(test_numbers),       cmocka_unit_test(test_bad_lines),
+        cmocka_unit_test(test_one_warning),   cmocka_unit_test(test_line_without_end),
+        cmocka_unit_test(test_bad_heads),     cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_merge),         cmocka_unit_test(test_steps_are_bounded),
+        cmocka_unit_test(test_hash_and_diff), cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -360,12 +360,9 @@ static void test_strict(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_memory_and_cache),
-        cmocka_unit_test(test_stale_lines),
-        cmocka_unit_test(test_damaged_caches),
-        cmocka_unit_test(test_no_folder),
-        cmocka_unit_test(test_full_disk),
-        cmocka_unit_test(test_writers),
+        cmocka_unit_test(test_memory_and_cache), cmocka_unit_test(test_stale_lines),
+        cmocka_unit_test(test_damaged_caches),   cmocka_unit_test(test_no_folder),
+        cmocka_unit_test(test_full_disk),        cmocka_unit_test(test_writers),
         cmocka_unit_test(test_strict),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

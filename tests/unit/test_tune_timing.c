@@ -58,7 +58,8 @@ static void check_eviction(int n_threads)
         print_message("# %s weights take %.1f times as long as in the first-level cache\n", cold ? "cold" : "warm",
                       ratio);
         if (cold) assert_true(ratio > 4); /* warm ones: 1.3 to 2.6, rarely more */
-        if (n_threads == 1) assert_true(tune_decision(t, LINEAR_KEY)->us >= 300 && tune_decision(t, LINEAR_KEY)->us < 1000);
+        if (n_threads == 1)
+            assert_true(tune_decision(t, LINEAR_KEY)->us >= 300 && tune_decision(t, LINEAR_KEY)->us < 1000);
         mm3_tuner_close(&t);
         mm3_plan_memory_clear();
     }
