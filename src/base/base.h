@@ -19,10 +19,10 @@
 mm3_status mm3_fail(mm3_status status, const char *file, int line, const char *fmt, ...) MM3_PRINTF(4, 5);
 /* Put 'fmt: ' before the error text recorded last; returns `status` unchanged. */
 mm3_status mm3_fail_in(mm3_status status, const char *fmt, ...) MM3_PRINTF(2, 3);
-/* Where the last error was raised, "src/model/config.c:41", for --verbose and tests. */
+/* Where the last error was raised, "src/model/config.c:41": for debuggers and tests. */
 const char *mm3_last_error_place(void);
 
-/* A status in hand, its text and place: errors are recorded per thread, and a job that fails on the engine's
+/* A status in hand and its text: errors are recorded per thread, and a job that fails on the engine's
  * thread hands its error to the thread that waits. */
 typedef struct mm3_error {
     mm3_status status;
@@ -143,6 +143,10 @@ void mm3_share(int n, int i, int n_workers, int *begin, int *end);
 /* Parse a whole string as a decimal number; false if there is anything else in it or it is out of range. */
 bool mm3_parse_int(const char *s, int64_t low, int64_t high, int64_t *out);
 bool mm3_parse_double(const char *s, double low, double high, double *out);
+
+/* FNV-1a of n bytes, going on from h; from MM3_HASH_START at first. For telling texts apart, not for secrets. */
+#define MM3_HASH_START 2166136261u
+uint32_t mm3_hash(uint32_t h, const void *bytes, size_t n);
 
 /* Elements of an array (not of a pointer). */
 #define MM3_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))

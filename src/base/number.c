@@ -1,4 +1,4 @@
-/* Numbers from text, and the split of work between workers. */
+/* Numbers from text, the split of work between workers, a hash. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -32,4 +32,10 @@ bool mm3_parse_double(const char *s, double low, double high, double *out)
     if (*end || end == s || !(v >= low && v <= high)) return false;
     *out = v;
     return true;
+}
+
+uint32_t mm3_hash(uint32_t h, const void *bytes, size_t n)
+{
+    for (const unsigned char *p = bytes; n; n--) h = (h ^ *p++) * 16777619u;
+    return h;
 }

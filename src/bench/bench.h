@@ -61,7 +61,7 @@ typedef struct mm3_bench_row {
     int n_rounds;
 } mm3_bench_row;
 
-/* What was measured; free with mm3_bench_result_free. */
+/* What was measured; free with mm3_bench_kernels_free. */
 typedef struct mm3_bench_result {
     mm3_bench_row *row; /* owned */
     int n_rows;
@@ -79,8 +79,8 @@ typedef struct mm3_bench_result {
 /* Time candidates as they meet their inputs in a model: cold. Every round runs the ceiling and then each candidate
  * once, each on the next copy of the inputs.
  * errors  MM3_ERR_ARG no candidate of that name; MM3_ERR_NOMEM */
-MM3_MUST_USE mm3_status mm3_bench_kernels(mm3_bench_result *out, const mm3_bench *bench, mm3_device *device);
-void mm3_bench_result_free(mm3_bench_result *result);
+MM3_MUST_USE mm3_status mm3_bench_kernels_run(mm3_bench_result *out, const mm3_bench *bench, mm3_device *device);
+void mm3_bench_kernels_free(mm3_bench_result *result);
 
 /* ---- decode steps (decode.c) ------------------------------------------------------------------------------------- */
 

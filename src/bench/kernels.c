@@ -274,7 +274,7 @@ static mm3_status run_all(trial *t, int n_per_m, size_t available)
     return MM3_OK;
 }
 
-mm3_status mm3_bench_kernels(mm3_bench_result *out, const mm3_bench *bench, mm3_device *device)
+mm3_status mm3_bench_kernels_run(mm3_bench_result *out, const mm3_bench *bench, mm3_device *device)
 {
     mm3_status st = MM3_OK;
     const mm3_device_info *info = mm3_device_info_of(device);
@@ -307,11 +307,11 @@ done:
         mm3_free(t->time);
         mm3_free(t);
     }
-    if (st != MM3_OK) mm3_bench_result_free(out);
+    if (st != MM3_OK) mm3_bench_kernels_free(out);
     return st;
 }
 
-void mm3_bench_result_free(mm3_bench_result *result)
+void mm3_bench_kernels_free(mm3_bench_result *result)
 {
     mm3_free(result->row);
     result->row = NULL;

@@ -153,7 +153,7 @@ static int bench_kernels(int argc, char **argv)
     if (status == CLI_GO && shape) status = read_shape(bench.op, shape, &bench.shape);
     if (status != CLI_GO) return status;
     if (mm3_device_open(&device, n_threads) != MM3_OK) return cli_failed();
-    if (mm3_bench_kernels(&result, &bench, device) != MM3_OK) {
+    if (mm3_bench_kernels_run(&result, &bench, device) != MM3_OK) {
         mm3_device_close(&device);
         return strstr(mm3_last_error(), "has no candidate") ? cli_usage("%s", mm3_last_error()) : cli_failed();
     }
@@ -162,7 +162,7 @@ static int bench_kernels(int argc, char **argv)
         status = print_json(&result, op, shape ? shape : mm3_shape_bench(bench.op), mm3_device_info_of(device));
     else
         print_text(&result, op, mm3_device_info_of(device));
-    mm3_bench_result_free(&result);
+    mm3_bench_kernels_free(&result);
     mm3_device_close(&device);
     return status;
 }

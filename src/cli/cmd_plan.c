@@ -119,7 +119,7 @@ static int show_text(const job *j, const cli_steps *steps)
            h->workload, h->policy, h->version, n, hash);
     for (int i = 0; i < mm3_plan_count(j->plan); i++)
         if (!steps || is_of_model(steps, mm3_plan_at(j->plan, i))) cli_print_decision(mm3_plan_at(j->plan, i), width);
-    for (int i = 0; i < mm3_plan_n_steps(j->plan) && !steps; i++) cli_print_step(mm3_plan_step_at(j->plan, i));
+    for (int i = 0; i < mm3_plan_count_steps(j->plan) && !steps; i++) cli_print_step(mm3_plan_step_at(j->plan, i));
     return CLI_DONE;
 }
 
@@ -132,7 +132,7 @@ static int show_json(const job *j, const cli_steps *steps)
     for (int i = 0; i < mm3_plan_count(j->plan); i++)
         if (!steps || is_of_model(steps, mm3_plan_at(j->plan, i)))
             json_array_append_new(stages, cli_decision_json(mm3_plan_at(j->plan, i)));
-    for (int i = 0; i < mm3_plan_n_steps(j->plan) && !steps; i++)
+    for (int i = 0; i < mm3_plan_count_steps(j->plan) && !steps; i++)
         json_array_append_new(verdicts, cli_step_json(mm3_plan_step_at(j->plan, i)));
     return cli_print_json(json_pack("{ss ss si ss si ss ss so so}", "path", j->path, "device", h->device, "threads",
                                     h->n_threads, "workload", h->workload, "policy", h->policy, "version", h->version,
@@ -227,7 +227,7 @@ static void say_step(answer *a, int m)
 {
     char name[32];
     snprintf(name, sizeof name, "m=%d", m);
-    for (int i = 0; i < mm3_plan_n_steps(a->j->plan); i++) {
+    for (int i = 0; i < mm3_plan_count_steps(a->j->plan); i++) {
         const mm3_step_verdict *v = mm3_plan_step_at(a->j->plan, i);
         if (strcmp(v->step, name) != 0) continue;
         if (a->j->json)

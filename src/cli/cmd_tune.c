@@ -87,7 +87,7 @@ static void print_text(const report *r)
     int rejected = (int)json_integer_value(json_object_get(tuning, "rejected"));
     print_decisions(r);
     putchar('\n');
-    for (int i = 0; i < mm3_plan_n_steps(r->plan); i++) cli_print_step(mm3_plan_step_at(r->plan, i));
+    for (int i = 0; i < mm3_plan_count_steps(r->plan); i++) cli_print_step(mm3_plan_step_at(r->plan, i));
     putchar('\n');
     cli_print_ledger(stdout, r->info);
     if (untimed)
@@ -108,7 +108,7 @@ static int print_json(const report *r)
     json_t *out = json_object(), *stages = json_array(), *steps = json_array();
     for (int i = 0; i < mm3_plan_count(r->plan); i++)
         json_array_append_new(stages, cli_decision_json(mm3_plan_at(r->plan, i)));
-    for (int i = 0; i < mm3_plan_n_steps(r->plan); i++)
+    for (int i = 0; i < mm3_plan_count_steps(r->plan); i++)
         json_array_append_new(steps, cli_step_json(mm3_plan_step_at(r->plan, i)));
     json_object_set_new(out, "plan", r->file ? json_string(r->file) : json_null());
     for (int i = 0; i < MM3_COUNT(parts); i++) json_object_set(out, parts[i], json_object_get(r->info, parts[i]));

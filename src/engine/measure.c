@@ -94,7 +94,7 @@ static mm3_status read_request(measuring *m, const char *text)
     m->r.m = (int)rows;
     m->r.context = (int)context;
     m->r.rounds = (int)rounds;
-    m->kept = mm3__graph_for(m->e, (int)rows);
+    m->kept = mm3__decode_graph_for(m->e, (int)rows);
 done:
     json_decref(o);
     if (st == MM3_OK && !m->kept)
@@ -470,5 +470,5 @@ mm3_status mm3_engine_measure(mm3_engine *engine, const char *spec, char **resul
 {
     mm3_job job = { .kind = MM3_JOB_MEASURE, .spec = spec, .result = result };
     *result = NULL;
-    return mm3__run_job(engine, &job);
+    return mm3__scheduler_run(engine, &job);
 }

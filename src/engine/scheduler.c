@@ -170,7 +170,7 @@ static mm3_status step_first_sample(mm3_engine *e, mm3_job *job)
 }
 
 /* The padding rule. Which shapes there are: read_shapes in tuning.c, mm3_graph_shape in forward/shapes.c. */
-mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m)
+mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m)
 {
     for (int i = 0; i < engine->n_graphs; i++)
         if (engine->graph[i].m >= m) return &engine->graph[i];
@@ -181,7 +181,7 @@ mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m)
 static mm3_status run_decode(mm3_engine *e, mm3_step_shape *shape)
 {
     mm3_step_block *b = mm3_forward_step(e->forward);
-    mm3_decode_graph *g = mm3__graph_for(e, shape->m);
+    mm3_decode_graph *g = mm3__decode_graph_for(e, shape->m);
     shape->n_logits = shape->m;
     if (!g) {
         e->n_eager_steps++;
@@ -347,7 +347,7 @@ void mm3__scheduler_stop(mm3_engine *engine)
     engine->thread_started = false;
 }
 
-mm3_status mm3__run_job(mm3_engine *engine, mm3_job *job)
+mm3_status mm3__scheduler_run(mm3_engine *engine, mm3_job *job)
 {
     job->slot = -1;
     pthread_cond_init(&job->finished, NULL);

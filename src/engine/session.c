@@ -36,7 +36,7 @@ void mm3_session_close(mm3_session **session)
     mm3_job job = { .kind = MM3_JOB_RELEASE, .session = s };
     if (!s) return;
     e = s->engine;
-    (void)mm3__run_job(e, &job); /* giving pages back can't fail */
+    (void)mm3__scheduler_run(e, &job); /* giving pages back can't fail */
     mm3_free(s->token);
     mm3_free(s->page);
     mm3_free(s->logits);
@@ -59,7 +59,7 @@ static mm3_status check_tokens(const mm3_engine *e, const int32_t *tokens, int n
 static mm3_status run_evaluation(mm3_session *s, mm3_job *job)
 {
     double start = mm3_now_s();
-    mm3_status st = mm3__run_job(s->engine, job);
+    mm3_status st = mm3__scheduler_run(s->engine, job);
     s->prefill_s += mm3_now_s() - start;
     return st;
 }
@@ -121,7 +121,7 @@ mm3_status mm3_session_generate(mm3_session *session, const mm3_sampling *sampli
     MM3_CHECK(session->n > 0, MM3_ERR_ARG, "the sequence is empty: give it a prompt first");
     MM3_TRY(check_sampling(sampling));
     if (max_new == 0 || session->n == session->engine->context) return MM3_OK;
-    st = mm3__run_job(session->engine, &job);
+    st = mm3__scheduler_run(session->engine, &job);
     end = mm3_now_s();
     if (job.n_new == 0) job.first_token_at = end;
     session->prefill_s += job.first_token_at - start;

@@ -155,13 +155,13 @@ mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
 mm3_status mm3__json_whole(char **json, const char *what);
 
 /* scheduler.c: the recorded step that m rows are padded up to; NULL where there is none. */
-mm3_decode_graph *mm3__graph_for(mm3_engine *engine, int m);
+mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m);
 
 /* The engine's thread. Stop waits for its end and is harmless where none was started.
  * errors  MM3_ERR_NOMEM no thread */
 mm3_status mm3__scheduler_start(mm3_engine *engine);
 void mm3__scheduler_stop(mm3_engine *engine);
 /* Queue a job and wait for its end; its error becomes this thread's. */
-mm3_status mm3__run_job(mm3_engine *engine, mm3_job *job);
+mm3_status mm3__scheduler_run(mm3_engine *engine, mm3_job *job);
 
 #endif

@@ -206,7 +206,7 @@ static void find_steps(const mm3_plan *plan, const char *step, int *first, int *
     while (*last < plan->n_steps && strcmp(plan->step[*last].step, step) == 0) ++*last;
 }
 
-int mm3_plan_n_steps(const mm3_plan *plan) { return plan->n_steps; }
+int mm3_plan_count_steps(const mm3_plan *plan) { return plan->n_steps; }
 const mm3_step_verdict *mm3_plan_step_at(const mm3_plan *plan, int i) { return &plan->step[i]; }
 
 const mm3_step_verdict *mm3_plan_find_step(const mm3_plan *plan, const char *step, const char *of)
@@ -478,13 +478,12 @@ mm3_status mm3_plan_merge(mm3_plan *into, const mm3_plan *from, bool kept)
 
 uint32_t mm3__hash_text(uint32_t hash, const char *text)
 {
-    for (; *text; text++) hash = (hash ^ (unsigned char)*text) * 16777619u;
-    return (hash ^ '\n') * 16777619u;
+    return mm3_hash(mm3_hash(hash, text, strlen(text)), "\n", 1);
 }
 
 void mm3_plan_hash(const mm3_plan *plan, char hash[9])
 {
-    uint32_t h = MM3__HASH_START;
+    uint32_t h = MM3_HASH_START;
     for (int i = 0; i < plan->n; i++) {
         h = mm3__hash_text(h, plan->decision[i].key);
         h = mm3__hash_text(h, plan->decision[i].choice);

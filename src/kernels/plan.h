@@ -116,7 +116,7 @@ MM3_MUST_USE mm3_status mm3_plan_set(mm3_plan *plan, const mm3_decision *decisio
  * mm3_binding_hash), NULL if there is none. set copies, and replaces one of the same step and decisions.
  * errors  MM3_ERR_NOMEM (plan unchanged) */
 const mm3_step_verdict *mm3_plan_find_step(const mm3_plan *plan, const char *step, const char *of);
-int mm3_plan_n_steps(const mm3_plan *plan);
+int mm3_plan_count_steps(const mm3_plan *plan);
 const mm3_step_verdict *mm3_plan_step_at(const mm3_plan *plan, int i);
 MM3_MUST_USE mm3_status mm3_plan_set_step(mm3_plan *plan, const mm3_step_verdict *verdict);
 

@@ -235,7 +235,7 @@ mm3_status mm3_pins_check_deterministic(const mm3_pins *pins, const mm3_stage *s
 mm3_status mm3_binding_hash(const mm3_binding *binding, const mm3_stage *stages, int n, char hash[9])
 {
     mm3_binding b = *binding;
-    uint32_t h = MM3__HASH_START;
+    uint32_t h = MM3_HASH_START;
     for (int i = 0; i < n; i++) {
         char text[MM3_MAX_CHOICE_TEXT + 32], name[MM3_MAX_CHOICE_TEXT];
         mm3_choice choice;

@@ -36,8 +36,7 @@ void mm3__plan_of_op(const mm3_plan *plan, mm3_op_id op, int *begin, int *end);
 /* The operation of a key; MM3_N_OPS if its first word is none. */
 mm3_op_id mm3__op_of_key(const char *key);
 
-/* FNV-1a, over texts each ended by a newline. */
-#define MM3__HASH_START 2166136261u
+/* mm3_hash over texts, each ended by a newline; from MM3_HASH_START at first. */
 uint32_t mm3__hash_text(uint32_t hash, const char *text);
 
 #endif

@@ -327,17 +327,11 @@ static bool write_arguments(reading *r, int i, mm3_buf *out)
     return is_call;
 }
 
-static uint32_t hash(uint32_t h, const char *s, size_t n) /* FNV-1a */
-{
-    while (n--) h = (h ^ (unsigned char)*s++) * 16777619u;
-    return h;
-}
-
 /* ids: "call_", the call's index in the answer, and a hash of name and arguments. So they differ within one answer,
  * and the same text gives the same ids. */
 static void write_call(const char *name, const mm3_buf *arguments, int index, mm3_buf *calls)
 {
-    uint32_t h = hash(hash(2166136261u, name, strlen(name) + 1), arguments->data, arguments->n);
+    uint32_t h = mm3_hash(mm3_hash(MM3_HASH_START, name, strlen(name) + 1), arguments->data, arguments->n);
     if (calls->n) mm3_buf_puts(calls, ", ");
     mm3_buf_printf(calls,
                    "{\"index\": %d, \"id\": \"call_%d_%08x\", \"type\": \"function\", \"function\": {\"name\": ", index,

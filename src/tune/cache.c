@@ -61,7 +61,7 @@ void mm3_plan_memory_clear(void)
 
 /* ---- files ------------------------------------------------------------------------------------------------------- */
 
-bool mm3__make_folder(const char *dir)
+bool mm3__folder_make(const char *dir)
 {
     char parent[4096];
     char *slash;
@@ -78,11 +78,11 @@ bool mm3__make_folder(const char *dir)
 char *mm3_plan_cache_path(const char *dir, const mm3_plan_head *head)
 {
     char name[128], *to = name;
-    uint32_t h = 2166136261u;
     char whole[512];
+    uint32_t h;
     int n = 0;
     snprintf(whole, sizeof whole, "%s|%d|%d|%s", head->device, head->n_threads, head->policy, head->workload);
-    for (const char *p = whole; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+    h = mm3_hash(MM3_HASH_START, whole, strlen(whole));
     for (const char *p = head->device; *p && n < 40; p++) {
         bool plain = isalnum((unsigned char)*p);
         if (!plain && (to == name || to[-1] == '-')) continue;
@@ -230,7 +230,7 @@ bool mm3__cache_keep(mm3_tuner *t)
     int lock;
     if (!t->options.cache_dir) return false;
     path = path_of(t);
-    if (!path || !mm3__make_folder(t->options.cache_dir)) {
+    if (!path || !mm3__folder_make(t->options.cache_dir)) {
         if (path) (void)mm3_fail(MM3_ERR_IO, MM3_HERE, "cannot make %s: %s", t->options.cache_dir, strerror(errno));
         mm3__warn(t, "decisions are not kept: %s", mm3_last_error());
         mm3_free(path);

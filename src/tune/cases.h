@@ -127,7 +127,7 @@ void mm3__fill_mx_row(mm3_fill fill, uint64_t seed, const char *tag, int64_t row
  * name[0] and name[1]. */
 mm3_status mm3__weight_make(mm3_case *c, const char *const name[2], const char *tag, mm3_weight *w, int k);
 /* Slots of the rows: with `pad`, rows whose id is 2 mod 3 are padding. */
-bool mm3__is_padding(const mm3_case *c, int i, int pad);
+bool mm3__row_is_padding(const mm3_case *c, int i, int pad);
 mm3_status mm3__slots_make(mm3_case *c, const char *name, const int32_t **at, int pad);
 
 /* ---- the table of cases (shape.c), one entry per operation (cases_*.c) ------------------------------------------- */

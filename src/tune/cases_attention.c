@@ -71,7 +71,7 @@ static mm3_status make_positions(mm3_case *c, const int32_t **at, int context, i
     int32_t *position = mm3__array_rows(c, "position", at, 1, MM3_I32, MM3_IN);
     MM3__NEED(position);
     for (int i = 0; i < c->spec.shape.v[0]; i++)
-        position[i] = mm3__is_padding(c, i, pad) ? -3 : position_of(c, i, context);
+        position[i] = mm3__row_is_padding(c, i, pad) ? -3 : position_of(c, i, context);
     return MM3_OK;
 }
 
@@ -130,7 +130,7 @@ static mm3_status qk_norm_rope_build(mm3_case *c, const int *v)
     MM3__NEED(position);
     MM3_TRY(mm3__slots_make(c, "slot", &op->slot, v[QK_PAD]));
     for (int i = 0; i < m; i++) {
-        position[i] = mm3__is_padding(c, i, v[QK_PAD]) ? -5 : first + mm3__row_id(c, i);
+        position[i] = mm3__row_is_padding(c, i, v[QK_PAD]) ? -5 : first + mm3__row_id(c, i);
         for (int j = 0; j < PAIRS; j++) {
             double angle = (double)(mm3__row_id(c, i) + 3) / (1 + j);
             cosine[i * PAIRS + j] = (float)cos(angle);

@@ -192,7 +192,7 @@ static mm3_status make_pairs(mm3_case *c, const int *v, const int32_t **pair_at,
         mm3__rng r = mm3__rng_of(c->spec.seed, "experts", mm3__row_id(c, i));
         for (int j = 0; j < top_k; j++) {
             int *e = &expert[i * top_k + j], k = 0;
-            *e = mm3__is_padding(c, i, v[MOE_PAD]) ? -1 : mm3__below(&r, n_expert);
+            *e = mm3__row_is_padding(c, i, v[MOE_PAD]) ? -1 : mm3__below(&r, n_expert);
             while (*e >= 0 && k < j) { /* the next one that is free */
                 if (expert[i * top_k + k++] != *e) continue;
                 *e = (*e + 1) % n_expert;

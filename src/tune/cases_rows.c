@@ -28,7 +28,7 @@ static mm3_status embed_build(mm3_case *c, const int *v)
     for (int i = 0; i < op->m; i++) {
         mm3__rng r = mm3__rng_of(c->spec.seed, "token", mm3__row_id(c, i));
         token[i] = mm3__row_id(c, i) == 0 ? op->table.n - 1 : mm3__below(&r, op->table.n);
-        if (mm3__is_padding(c, i, v[4])) token[i] = -12345; /* must not be looked up */
+        if (mm3__row_is_padding(c, i, v[4])) token[i] = -12345; /* must not be looked up */
     }
     MM3__NEED(mm3__array_rows(c, "out", &op->out, op->k, MM3_F32, MM3_OUT));
     return MM3_OK;
@@ -59,7 +59,7 @@ static mm3_status rope_angles_build(mm3_case *c, const int *v)
         int id = mm3__row_id(c, i);
         mm3__rng r = mm3__rng_of(c->spec.seed, "position", id);
         position[i] = id % 2 ? mm3__below(&r, 1 << 20) : edge[id / 2 % MM3_COUNT(edge)];
-        if (mm3__is_padding(c, i, v[1])) position[i] = -7;
+        if (mm3__row_is_padding(c, i, v[1])) position[i] = -7;
     }
     for (int j = 0; j < MM3_ROTARY_DIM / 2; j++) inv_freq[j] = 1.0f / powf(5e6f, (float)(2 * j) / MM3_ROTARY_DIM);
     MM3__NEED(mm3__array_rows(c, "cos", &op->cos, MM3_ROTARY_DIM / 2, MM3_F32, MM3_OUT));
@@ -204,7 +204,7 @@ static mm3_status moe_sum_build(mm3_case *c, const int *v)
         mm3__rng r = mm3__rng_of(c->spec.seed, "weight", mm3__row_id(c, i));
         for (int j = 0; j < op->top_k; j++) {
             int at = i * op->top_k + j;
-            expert[at] = mm3__is_padding(c, i, v[4]) ? -1 : mm3__below(&r, 128);
+            expert[at] = mm3__row_is_padding(c, i, v[4]) ? -1 : mm3__below(&r, 128);
             weight[at] = expert[at] < 0 ? 0 : (float)(1 + mm3__below(&r, 255)) / 256; /* `exact` needs few bits */
             for (int k = 0; expert[at] < 0 && k < op->k; k++) y[(size_t)at * (size_t)op->k + (size_t)k] = NAN;
         }

@@ -4,7 +4,7 @@
 
 #include "tune/tuner.h"
 
-void mm3__leave_out(mm3__entrant *e, mm3_fate fate, const char *fmt, ...)
+void mm3__entrant_leave_out(mm3__entrant *e, mm3_fate fate, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
@@ -42,7 +42,7 @@ static void source_of(mm3_tuner *t, const mm3_kernel *kernel, const void *contra
 {
     mm3_binding b = mm3_tuner_binding(t);
     mm3_part parts[MM3_MAX_PARTS];
-    uint32_t h = 2166136261u;
+    uint32_t h = MM3_HASH_START;
     int n;
     snprintf(source, 9, "%s", mm3_kernel_source(kernel));
     if (!mm3_kernel_is_split(kernel)) return;
@@ -57,7 +57,7 @@ static void source_of(mm3_tuner *t, const mm3_kernel *kernel, const void *contra
             mm3_choice_text(c.kernel, c.tactic, name, sizeof name);
             snprintf(text, sizeof text, "%s %s", name, mm3_kernel_source(c.kernel));
         }
-        for (const char *p = text; *p; p++) h = (h ^ (unsigned char)*p) * 16777619u;
+        h = mm3_hash(h, text, strlen(text));
     }
     snprintf(source, 9, "%08x", (unsigned)h);
 }
@@ -79,13 +79,13 @@ static void judge(mm3_tuner *t, const mm3__work *w, mm3__entrant *e, const char 
     const char *why = refusal(t, w, &e->choice);
     e->in = true;
     if (why)
-        mm3__leave_out(e, MM3_FATE_REFUSED, "%s", why);
+        mm3__entrant_leave_out(e, MM3_FATE_REFUSED, "%s", why);
     else if (mm3_plan_has_crashed(t->plan, w->op, e->choice.kernel->name, e->source))
-        mm3__leave_out(e, MM3_FATE_FAILED, "crashed in an earlier run");
+        mm3__entrant_leave_out(e, MM3_FATE_FAILED, "crashed in an earlier run");
     else if (t->options.deterministic && !e->choice.tactic->row_invariant)
-        mm3__leave_out(e, MM3_FATE_DISQUALIFIED, "a row's bits depend on other rows");
+        mm3__entrant_leave_out(e, MM3_FATE_DISQUALIFIED, "a row's bits depend on other rows");
     else if (*pinned_part && !mm3_kernel_is_split(e->choice.kernel))
-        mm3__leave_out(e, MM3_FATE_DISQUALIFIED, "its part '%s' is pinned", pinned_part);
+        mm3__entrant_leave_out(e, MM3_FATE_DISQUALIFIED, "its part '%s' is pinned", pinned_part);
 }
 
 mm3_status mm3__entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant **entrant, int *n)
@@ -110,7 +110,7 @@ mm3_status mm3__entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant **entran
     return MM3_OK;
 }
 
-bool mm3__is_current(const mm3_decision *d, const mm3__entrant *entrant, int n)
+bool mm3__decision_is_current(const mm3_decision *d, const mm3__entrant *entrant, int n)
 {
     if (!d->kernel || (d->how != MM3_HOW_TIMED && d->how != MM3_HOW_ALONE) || d->n_tried != n - 1) return false;
     for (int i = 0; i < n; i++) {

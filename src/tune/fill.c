@@ -238,12 +238,12 @@ mm3_status mm3__weight_make(mm3_case *c, const char *const name[2], const char *
 
 /* ---- slots ------------------------------------------------------------------------------------------------------- */
 
-bool mm3__is_padding(const mm3_case *c, int i, int pad) { return pad && mm3__row_id(c, i) % 3 == 2; }
+bool mm3__row_is_padding(const mm3_case *c, int i, int pad) { return pad && mm3__row_id(c, i) % 3 == 2; }
 
 mm3_status mm3__slots_make(mm3_case *c, const char *name, const int32_t **at, int pad)
 {
     int32_t *slot = mm3__array_rows(c, name, at, 1, MM3_I32, MM3_IN);
     MM3__NEED(slot);
-    for (int i = 0; i < c->spec.shape.v[0]; i++) slot[i] = mm3__is_padding(c, i, pad) ? -1 : mm3__row_id(c, i) % 3;
+    for (int i = 0; i < c->spec.shape.v[0]; i++) slot[i] = mm3__row_is_padding(c, i, pad) ? -1 : mm3__row_id(c, i) % 3;
     return MM3_OK;
 }

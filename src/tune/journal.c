@@ -125,7 +125,7 @@ mm3__journal *mm3__journal_open(mm3_tuner *t)
     }
     snprintf(prefix, sizeof prefix, "%s.journal.", path);
     mm3_free(path);
-    if (!mm3__make_folder(t->options.cache_dir)) {
+    if (!mm3__folder_make(t->options.cache_dir)) {
         mm3__warn(t, "no journal, a candidate that crashes is tried again: cannot make %s: %s", t->options.cache_dir,
                   strerror(errno));
         return NULL;

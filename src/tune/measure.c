@@ -145,7 +145,7 @@ static mm3_status save_outputs(mm3__bench *b, void *contract)
     int n = mm3_op_info_of(b->work->op)->operands(contract, o), n_rows = 0;
     mm3_status st = MM3_OK;
     for (int i = 0; i < n; i++)
-        if (o[i].access != MM3_IN && !mm3__is_kv_pool(&o[i]) && *o[i].at)
+        if (o[i].access != MM3_IN && !mm3__operand_is_kv_pool(&o[i]) && *o[i].at)
             MM3_TRY(save(b, *o[i].at, o[i].n_bytes, o[i].access == MM3_INOUT));
     MM3_TRY(mm3__kv_rows(b->work->op, contract, &row, &n_rows));
     for (int i = 0; i < n_rows && st == MM3_OK; i++) st = save(b, row[i].at, row[i].n_bytes, false);
@@ -167,7 +167,7 @@ static void find_warm(const mm3__bench *b, lane *l)
     mm3_operand o[MM3_MAX_OPERANDS];
     int n = mm3_op_info_of(b->work->op)->operands(l->stage->contract[0], o);
     for (int i = 0; i < n; i++)
-        if (o[i].access != MM3_OUT && !o[i].weight && !mm3__is_kv_pool(&o[i]) && *o[i].at)
+        if (o[i].access != MM3_OUT && !o[i].weight && !mm3__operand_is_kv_pool(&o[i]) && *o[i].at)
             l->warm[l->n_warm++] = (streaming){ *o[i].at, o[i].n_bytes };
 }
 
@@ -258,7 +258,7 @@ static mm3_status time_native(mm3_tuner *t, mm3_op_id op, const void *contract, 
 {
     for (int i = 0; i < 2; i++) {
         double start = t->options.now();
-        MM3_TRY(mm3__run_once(t, op, contract, mm3__choose_native, t));
+        MM3_TRY(mm3__op_run(t, op, contract, mm3__choose_native, t));
         *seconds = t->options.now() - start;
     }
     return MM3_OK;
@@ -344,11 +344,11 @@ mm3_status mm3__bench_add(mm3__bench *b, int i, int n, const mm3__entrant *entra
         MM3_TRY(append_own(x->graph, read_clock, &l->begin));
         for (int r = 0; r < l->repeat; r++)
             for (int j = 0; j < l->n_used; j++)
-                MM3_TRY(mm3__append(t, x->graph, &b->parts, b->work->op, l->stage->contract[j], mm3__choose_entrant, &c,
-                                    &need));
+                MM3_TRY(mm3__op_append(t, x->graph, &b->parts, b->work->op, l->stage->contract[j], mm3__choose_entrant,
+                                       &c, &need));
         MM3_TRY(append_own(x->graph, read_clock, &l->end));
     }
-    return mm3__need_scratch(t, need);
+    return mm3__scratch_need(t, need);
 }
 
 /* ---- measuring --------------------------------------------------------------------------------------------------- */

@@ -36,7 +36,7 @@ void mm3_tuner_share(mm3_tuner *t, int n_lists)
     t->share_end = mm3_now_s() + mm3__budget_left(t, true) / MM3_MAX(n_lists, 1);
 }
 
-mm3_status mm3__need_scratch(mm3_tuner *t, size_t n_bytes)
+mm3_status mm3__scratch_need(mm3_tuner *t, size_t n_bytes)
 {
     unsigned char *p;
     if (n_bytes <= t->n_scratch) return MM3_OK;
@@ -92,7 +92,6 @@ void mm3_tuner_close(mm3_tuner **tuner)
     *tuner = NULL;
 }
 
-const mm3_plan *mm3_tuner_plan(const mm3_tuner *t) { return t->plan; }
 const char *mm3_tuner_warnings(const mm3_tuner *t)
 {
     if (t->warnings.failed) return "memory ran out while tuning: what else went wrong is not known\n";
@@ -168,7 +167,7 @@ static mm3_status is_known(mm3_tuner *t, const mm3__work *w, bool *known)
         return MM3_OK;
     }
     MM3_TRY(mm3__entrants(t, w, &entrant, &n));
-    *known = mm3__is_current(d, entrant, n);
+    *known = mm3__decision_is_current(d, entrant, n);
     mm3_free(entrant);
     return MM3_OK;
 }
@@ -187,7 +186,7 @@ static mm3_status one_stage(mm3_tuner *t, const mm3__work *w, int i, int n)
     }
     if (t->options.progress)
         MM3_CHECK(t->options.progress(t->options.user, i, n, w->key, NULL), MM3_ERR_CANCELLED, "tuning was cancelled");
-    MM3_TRY(mm3__tune_stage(t, w));
+    MM3_TRY(mm3__stage_tune(t, w));
     d = mm3_plan_find(t->plan, w->key);
     if (t->options.progress)
         MM3_CHECK(t->options.progress(t->options.user, i, n, w->key, d->choice), MM3_ERR_CANCELLED,

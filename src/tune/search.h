@@ -133,9 +133,9 @@ MM3_MUST_USE mm3_status mm3_tuner_joint(mm3_tuner *tuner, const char *step, cons
 /* Keep the decisions: in this process's memory, and merged into the cache file. Trouble is a warning. */
 void mm3_tuner_save(mm3_tuner *tuner);
 
-/* Borrowed; for recorders, and for reports. */
-const mm3_plan *mm3_tuner_plan(const mm3_tuner *tuner);
+/* What recorders bind by, for reports too: the plan in it is borrowed from the tuner. */
 mm3_binding mm3_tuner_binding(const mm3_tuner *tuner);
+/* So far. */
 mm3_tune_counts mm3_tuner_counts(const mm3_tuner *tuner);
 /* A line each, or "". */
 const char *mm3_tuner_warnings(const mm3_tuner *tuner);
@@ -149,7 +149,7 @@ MM3_MUST_USE mm3_status mm3_plan_load_strict(mm3_plan **out, const char *path, c
 MM3_MUST_USE mm3_status mm3_plan_save(const mm3_plan *plan, const char *path);
 /* The cache file of a device in a folder (mm3_free). */
 char *mm3_plan_cache_path(const char *dir, const mm3_plan_head *head);
-/* Forget what earlier engines of this process decided. */
+/* Forget what earlier engines of this process decided: what a test does to be a new process. */
 void mm3_plan_memory_clear(void);
 
 #endif

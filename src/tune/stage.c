@@ -57,7 +57,7 @@ static mm3_status race(mm3_tuner *t, const mm3__work *w, mm3__bench *bench, mm3_
     for (int i = 0; i < n; i++) {
         if (!entrant[i].in) continue;
         if (mm3__bench_add(bench, i, n, &entrant[i]) != MM3_OK)
-            mm3__leave_out(&entrant[i], MM3_FATE_FAILED, "%s", mm3_last_error());
+            mm3__entrant_leave_out(&entrant[i], MM3_FATE_FAILED, "%s", mm3_last_error());
         else
             of[n_in++] = i;
     }
@@ -82,7 +82,7 @@ static mm3_status find_winner(mm3_tuner *t, const mm3__work *w, mm3__entrant *en
     mm3_status st = MM3_OK;
     mm3__bench *bench = NULL;
     bool decided;
-    MM3_GOTO(mm3__verify_entrants(t, w, entrant, n));
+    MM3_GOTO(mm3__entrants_verify(t, w, entrant, n));
     while (count_in(entrant, n) > 1 && mm3__budget_left(t, true) > 0) {
         mm3__entrant *e;
         if (!bench) MM3_GOTO(mm3__bench_open(&bench, t, w));
@@ -92,10 +92,10 @@ static mm3_status find_winner(mm3_tuner *t, const mm3__work *w, mm3__entrant *en
         e = &entrant[*winner];
         if (*winner == first_in(entrant, n) || mm3_kernel_is_split(e->choice.kernel)) break;
         mm3__journal_begin(t, w->key, e);
-        st = mm3__verify_replay(t, w, e);
+        st = mm3__entrant_verify_replay(t, w, e);
         mm3__journal_end(t);
         if (st != MM3_OK) {
-            mm3__leave_out(e, MM3_FATE_FAILED, "%s", mm3_last_error());
+            mm3__entrant_leave_out(e, MM3_FATE_FAILED, "%s", mm3_last_error());
             st = MM3_OK;
         }
         if (e->in) break;
@@ -107,7 +107,7 @@ done:
     return st;
 }
 
-mm3_status mm3__tune_stage(mm3_tuner *t, const mm3__work *w)
+mm3_status mm3__stage_tune(mm3_tuner *t, const mm3__work *w)
 {
     mm3__entrant *entrant = NULL;
     mm3_how how = MM3_HOW_UNTIMED;
@@ -121,7 +121,7 @@ mm3_status mm3__tune_stage(mm3_tuner *t, const mm3__work *w)
         /* Nothing about the candidates: there was no room to verify or time any of them. */
         for (int i = 1; i < n; i++)
             if (entrant[i].in && i != first_in(entrant, n)) {
-                mm3__leave_out(&entrant[i], MM3_FATE_FAILED, "%s", mm3_last_error());
+                mm3__entrant_leave_out(&entrant[i], MM3_FATE_FAILED, "%s", mm3_last_error());
                 how = MM3_HOW_UNTIMED;
             }
     if (how != MM3_HOW_TIMED) winner = first_in(entrant, n);

@@ -32,7 +32,7 @@ void mm3__warn(mm3_tuner *t, const char *fmt, ...) MM3_PRINTF(2, 3);
 double mm3__budget_left(const mm3_tuner *t, bool for_stages);
 /* Make the scratch area this large.
  * errors  MM3_ERR_NOMEM more than a candidate may ask for, or than there is */
-mm3_status mm3__need_scratch(mm3_tuner *t, size_t n_bytes);
+mm3_status mm3__scratch_need(mm3_tuner *t, size_t n_bytes);
 
 /* One key to decide: the contracts that share it. Deterministic keys have no m, so theirs come in groups of different
  * m. */
@@ -62,9 +62,9 @@ typedef struct mm3__entrant {
  * errors  MM3_ERR_NOMEM */
 mm3_status mm3__entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant **entrant, int *n);
 /* Take it out of the race, and say why. */
-void mm3__leave_out(mm3__entrant *e, mm3_fate fate, const char *fmt, ...) MM3_PRINTF(3, 4);
+void mm3__entrant_leave_out(mm3__entrant *e, mm3_fate fate, const char *fmt, ...) MM3_PRINTF(3, 4);
 /* Whether the decision was made among these very entrants. */
-bool mm3__is_current(const mm3_decision *d, const mm3__entrant *entrant, int n);
+bool mm3__decision_is_current(const mm3_decision *d, const mm3__entrant *entrant, int n);
 /* Keep a decision: `winner` was chosen, the others are what was tried. */
 mm3_status mm3__decide(mm3_tuner *t, const mm3__work *w, const mm3__entrant *entrant, int n, int winner, mm3_how how);
 
@@ -80,7 +80,7 @@ typedef struct mm3__choosing {
 
 /* Verify, time and decide. Buffers are as before afterwards.
  * errors  MM3_ERR_NOMEM the decision could not be kept */
-mm3_status mm3__tune_stage(mm3_tuner *t, const mm3__work *w);
+mm3_status mm3__stage_tune(mm3_tuner *t, const mm3__work *w);
 
 /* ---- verifying (verify_stage.c, twin.c) -------------------------------------------------------------------------- */
 
@@ -103,15 +103,15 @@ void mm3__twin_keep(mm3__twin *twin);
 bool mm3__twin_compare(const mm3__twin *twin, const mm3_kernel *kernel, double *error, char *why, size_t n);
 
 /* Run every entrant but the first once, on the same inputs as native, and leave out those that are wrong or fail. */
-mm3_status mm3__verify_entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant *entrant, int n);
+mm3_status mm3__entrants_verify(mm3_tuner *t, const mm3__work *w, mm3__entrant *entrant, int n);
 /* The same for one entrant, through a graph that is replayed, on fresh inputs. */
-mm3_status mm3__verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *entrant);
+mm3_status mm3__entrant_verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *entrant);
 
 /* Bind and run one operation on the device, now. */
-mm3_status mm3__run_once(mm3_tuner *t, mm3_op_id op, const void *contract, mm3_choose *choose, void *user);
+mm3_status mm3__op_run(mm3_tuner *t, mm3_op_id op, const void *contract, mm3_choose *choose, void *user);
 /* Append the calls of one operation to a graph; what they point to goes to the arena. */
-mm3_status mm3__append(mm3_tuner *t, mm3_graph *graph, mm3_arena *arena, mm3_op_id op, const void *contract,
-                       mm3_choose *choose, void *user, size_t *need);
+mm3_status mm3__op_append(mm3_tuner *t, mm3_graph *graph, mm3_arena *arena, mm3_op_id op, const void *contract,
+                          mm3_choose *choose, void *user, size_t *need);
 /* Rows of KV pages that an operation writes: their addresses and bytes; NULL where it writes none. *row is for
  * mm3_free().
  * errors  MM3_ERR_NOMEM */
@@ -121,7 +121,7 @@ typedef struct mm3__range {
 } mm3__range;
 mm3_status mm3__kv_rows(mm3_op_id op, const void *contract, mm3__range **row, int *n);
 /* Whether the operand is the pool of KV pages, which no copy is made of. */
-bool mm3__is_kv_pool(const mm3_operand *operand);
+bool mm3__operand_is_kv_pool(const mm3_operand *operand);
 
 /* ---- timing (measure.c) ------------------------------------------------------------------------------------------ */
 
@@ -153,6 +153,6 @@ void mm3__journal_close(mm3__journal **journal);
 void mm3__journal_begin(mm3_tuner *t, const char *key, const mm3__entrant *entrant);
 void mm3__journal_end(mm3_tuner *t);
 /* Make the folder, and its parent. */
-bool mm3__make_folder(const char *dir);
+bool mm3__folder_make(const char *dir);
 
 #endif

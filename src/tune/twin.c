@@ -34,7 +34,7 @@ struct mm3__twin {
 };
 
 const void *mm3__twin_contract(const mm3__twin *twin) { return twin->contract.bytes; }
-bool mm3__is_kv_pool(const mm3_operand *o) { return strcmp(o->name, "kv.pool") == 0; }
+bool mm3__operand_is_kv_pool(const mm3_operand *o) { return strcmp(o->name, "kv.pool") == 0; }
 
 /* ---- KV rows ----------------------------------------------------------------------------------------------------- */
 
@@ -115,7 +115,8 @@ mm3_status mm3__twin_open(mm3__twin **out, mm3_op_id op, const void *contract)
     n = info->operands(t->contract.bytes, operand);
     for (int i = 0; i < n; i++) {
         array *a = &t->array[t->n];
-        bool shared = operand[i].weight || mm3__is_kv_pool(&operand[i]) || !*operand[i].at || !operand[i].n_bytes;
+        bool shared =
+            operand[i].weight || mm3__operand_is_kv_pool(&operand[i]) || !*operand[i].at || !operand[i].n_bytes;
         size_t bytes = operand[i].n_bytes;
         if (shared) continue;
         a->o = operand[i];

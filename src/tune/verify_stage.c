@@ -15,8 +15,8 @@ typedef struct twins {
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
-mm3_status mm3__append(mm3_tuner *t, mm3_graph *graph, mm3_arena *arena, mm3_op_id op, const void *contract,
-                       mm3_choose *choose, void *user, size_t *need)
+mm3_status mm3__op_append(mm3_tuner *t, mm3_graph *graph, mm3_arena *arena, mm3_op_id op, const void *contract,
+                          mm3_choose *choose, void *user, size_t *need)
 {
     mm3_bound bound[MM3_MAX_BOUND];
     size_t bytes;
@@ -29,7 +29,7 @@ mm3_status mm3__append(mm3_tuner *t, mm3_graph *graph, mm3_arena *arena, mm3_op_
     return MM3_OK;
 }
 
-mm3_status mm3__run_once(mm3_tuner *t, mm3_op_id op, const void *contract, mm3_choose *choose, void *user)
+mm3_status mm3__op_run(mm3_tuner *t, mm3_op_id op, const void *contract, mm3_choose *choose, void *user)
 {
     mm3_part parts[MM3_MAX_PARTS];
     mm3_bound bound[MM3_MAX_BOUND];
@@ -37,7 +37,7 @@ mm3_status mm3__run_once(mm3_tuner *t, mm3_op_id op, const void *contract, mm3_c
     size_t need;
     int n;
     MM3_TRY(mm3_bind(t->info, op, contract, choose, user, parts, &need, bound, &n));
-    MM3_TRY(mm3__need_scratch(t, need));
+    MM3_TRY(mm3__scratch_need(t, need));
     for (int i = 0; i < n; i++) {
         calls[i] = bound[i].call;
         calls[i].scratch = need ? t->scratch : NULL;
@@ -69,7 +69,7 @@ static mm3_status open_twins(mm3_tuner *t, const mm3__work *w, twins *s)
     s->n = 0;
     for (int g = 0; g < w->n_groups; g++) MM3_TRY(add_twin(s, w, w->group[g]->contract[0]));
     start = mm3_now_s();
-    MM3_TRY(mm3__run_once(t, w->op, mm3__twin_contract(s->twin[0]), mm3__choose_native, t));
+    MM3_TRY(mm3__op_run(t, w->op, mm3__twin_contract(s->twin[0]), mm3__choose_native, t));
     if (mm3_now_s() - start > SLOW_S) return MM3_OK;
     if (first->n > 2) MM3_TRY(add_twin(s, w, first->contract[first->n / 2]));
     if (first->n > 1) MM3_TRY(add_twin(s, w, first->contract[first->n - 1]));
@@ -90,7 +90,7 @@ static mm3_status run_natives(mm3_tuner *t, const mm3__work *w, twins *s)
 {
     poison(s);
     for (int i = 0; i < s->n; i++) {
-        MM3_TRY(mm3__run_once(t, w->op, mm3__twin_contract(s->twin[i]), mm3__choose_native, t));
+        MM3_TRY(mm3__op_run(t, w->op, mm3__twin_contract(s->twin[i]), mm3__choose_native, t));
         mm3__twin_keep(s->twin[i]);
     }
     return MM3_OK;
@@ -119,14 +119,14 @@ static mm3_status look(mm3_tuner *t, const mm3__work *w, twins *s, mm3__entrant 
         }
         poison(s);
         for (int i = 0; i < s->n; i++)
-            MM3_TRY(mm3__run_once(t, w->op, mm3__twin_contract(s->twin[i]), mm3__choose_entrant, &c));
+            MM3_TRY(mm3__op_run(t, w->op, mm3__twin_contract(s->twin[i]), mm3__choose_entrant, &c));
         *right = compare(s, e, why, n);
         if (*right || !may_tie(w->op)) break;
     }
     return MM3_OK;
 }
 
-mm3_status mm3__verify_entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant *entrant, int n)
+mm3_status mm3__entrants_verify(mm3_tuner *t, const mm3__work *w, mm3__entrant *entrant, int n)
 {
     twins s = { 0 };
     mm3_status st = MM3_OK;
@@ -143,9 +143,9 @@ mm3_status mm3__verify_entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant *
         looked = look(t, w, &s, e, &right, why, sizeof why);
         mm3__journal_end(t);
         if (looked != MM3_OK)
-            mm3__leave_out(e, MM3_FATE_FAILED, "%s", mm3_last_error());
+            mm3__entrant_leave_out(e, MM3_FATE_FAILED, "%s", mm3_last_error());
         else if (!right)
-            mm3__leave_out(e, MM3_FATE_WRONG, "%s", why);
+            mm3__entrant_leave_out(e, MM3_FATE_WRONG, "%s", why);
     }
 done:
     close_twins(&s);
@@ -160,8 +160,8 @@ static mm3_status record(mm3_tuner *t, const mm3__work *w, twins *s, mm3_graph *
 {
     size_t need = 0;
     for (int i = 0; i < s->n; i++)
-        MM3_TRY(mm3__append(t, graph, arena, w->op, mm3__twin_contract(s->twin[i]), choose, user, &need));
-    MM3_TRY(mm3__need_scratch(t, need));
+        MM3_TRY(mm3__op_append(t, graph, arena, w->op, mm3__twin_contract(s->twin[i]), choose, user, &need));
+    MM3_TRY(mm3__scratch_need(t, need));
     return MM3_OK;
 }
 
@@ -173,7 +173,7 @@ static void replay(mm3_tuner *t, mm3_graph *graph)
 
 /* In the middle state, at first sight it was the first. The graphs are recorded before the inputs change, so
  * that what a candidate remembers of them shows. */
-mm3_status mm3__verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *e)
+mm3_status mm3__entrant_verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *e)
 {
     twins s = { 0 };
     mm3_arena arena = { 0 };
@@ -200,7 +200,7 @@ mm3_status mm3__verify_replay(mm3_tuner *t, const mm3__work *w, mm3__entrant *e)
         n_wrong += !right;
         if (n_wrong > may_tie(w->op)) break;
     }
-    if (n_wrong > may_tie(w->op)) mm3__leave_out(e, MM3_FATE_WRONG, "under replay on fresh inputs, %s", why);
+    if (n_wrong > may_tie(w->op)) mm3__entrant_leave_out(e, MM3_FATE_WRONG, "under replay on fresh inputs, %s", why);
 done:
     mm3_graph_close(&natives);
     mm3_graph_close(&graph);

@@ -24,7 +24,7 @@ static void check_decisions(const mm3_plan *plan)
         FUZZ_CHECK(mm3_plan_find(plan, d->key) == d, "'%s' is not found", d->key);
         FUZZ_CHECK(d->us >= 0 && d->mad >= 0 && d->error >= 0 && strlen(d->source) == 8, "a number out of range");
     }
-    for (int i = 0; i < mm3_plan_n_steps(plan); i++) {
+    for (int i = 0; i < mm3_plan_count_steps(plan); i++) {
         const mm3_step_verdict *v = mm3_plan_step_at(plan, i);
         FUZZ_CHECK(mm3_plan_find_step(plan, v->step, v->of) == v, "step '%s' of %s is not found", v->step, v->of);
     }

@@ -369,7 +369,7 @@ static long plan_read(const growth_case *g, long n)
     plan = read_plan(text);
     work = work_done();
     assert_int_equal(mm3_plan_count(plan), n);
-    assert_int_equal(mm3_plan_n_steps(plan), n);
+    assert_int_equal(mm3_plan_count_steps(plan), n);
     mm3_plan_close(&plan);
     mm3_free(text);
     return work;
@@ -388,7 +388,7 @@ static long plan_merged(const growth_case *g, long n)
     mm3_plan_hash(into, hash);
     work = work_done();
     assert_int_equal(mm3_plan_count(into), 2 * n);
-    assert_int_equal(mm3_plan_n_steps(into), 2 * n);
+    assert_int_equal(mm3_plan_count_steps(into), 2 * n);
     EXPECT_OK(mm3_plan_print(into, &text));
     mm3_free(text);
     mm3_plan_close(&into);

@@ -155,7 +155,7 @@ mm3_tuner *tune(world *w, const mm3_tune_options *o, issue_fn *issue) { return t
 
 const mm3_decision *tune_decision(const mm3_tuner *t, const char *key)
 {
-    const mm3_decision *d = mm3_plan_find(mm3_tuner_plan(t), key);
+    const mm3_decision *d = mm3_plan_find(mm3_tuner_binding(t).plan, key);
     if (!d) fail_msg("no decision for %s", key);
     return d;
 }

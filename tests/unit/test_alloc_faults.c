@@ -10,6 +10,7 @@
 #include "support/alloc_faults.h"
 #include "support/checkpoint.h"
 #include "support/expect.h"
+#include "support/plan_cache.h"
 #include "support/temp_dir.h"
 #include "tune/tune.h"
 
@@ -275,31 +276,8 @@ static mm3_status tune_and_use(void *user)
     return MM3_OK;
 }
 
-static char *only_plan(const char *folder)
-{
-    mm3_device *d;
-    mm3_plan_head head;
-    char *path;
-    EXPECT_OK(mm3_device_open(&d, 1));
-    mm3_plan_head_of_device(&head, mm3_device_info_of(d), MM3_TUNE_POLICY, MM3_TUNE_WORKLOAD);
-    mm3_device_close(&d);
-    assert_non_null(path = mm3_plan_cache_path(folder, &head));
-    return path;
-}
-
 /* The cache file holds another model's decision; whatever fails, it is still there afterwards. */
-static char of_another_model[128];
-
-static void add_line(const char *path)
-{
-    FILE *f = fopen(path, "a");
-    assert_non_null(f);
-    snprintf(of_another_model, sizeof of_another_model,
-             "linear m=9 n=32 k=32 w=mx act=w8a8 | native | alone | src %s\n",
-             mm3_kernel_source(mm3_kernel_find(MM3_OP_LINEAR, "cpu", "native")));
-    fputs(of_another_model, f);
-    assert_int_equal(fclose(f), 0);
-}
+static const char *of_another_model;
 
 static mm3_status open_with_cache(void *user)
 {
@@ -307,7 +285,7 @@ static mm3_status open_with_cache(void *user)
     mm3_status st = tune_and_use(user);
     char *path, *text;
     alloc_pause(true);
-    path = only_plan(o->plan_cache);
+    path = plan_cache_file(o->plan_cache);
     EXPECT_OK(mm3_read_all(path, 1 << 20, &text, NULL));
     if (!strstr(text, of_another_model)) fail_msg("the cache file lost what others had put there:\n%s", text);
     mm3_free(text);
@@ -319,7 +297,7 @@ static mm3_status open_with_cache(void *user)
 static void test_tuning(void **state)
 {
     int n_survived = 0;
-    char *cache = test_temp_dir(), *path = only_plan(cache), *plan;
+    char *cache = test_temp_dir(), *path = plan_cache_file(cache), *plan;
     mm3_options o = small();
     (void)state;
     o.n_threads = 1;
@@ -335,7 +313,7 @@ static void test_tuning(void **state)
         mm3_free(pins);
     }
     assert_true(n_survived > 0);
-    add_line(path);
+    of_another_model = plan_cache_add_foreign(path);
     o.deterministic = false;
     o.backend = pins_but(open_ops[3]);
     o.tune = "auto";

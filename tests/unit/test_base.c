@@ -376,6 +376,17 @@ static void shares_cover_everything_once(void **state)
     }
 }
 
+/* The vectors of its authors; in parts as at once. */
+static void hash_is_fnv_1a(void **state)
+{
+    (void)state;
+    assert_int_equal(mm3_hash(MM3_HASH_START, "", 0), 0x811C9DC5);
+    assert_int_equal(mm3_hash(MM3_HASH_START, "a", 1), 0xE40C292C);
+    assert_int_equal(mm3_hash(MM3_HASH_START, "foobar", 6), 0xBF9CF968);
+    assert_int_equal(mm3_hash(mm3_hash(MM3_HASH_START, "foo", 3), "bar", 3), 0xBF9CF968);
+    assert_int_equal(mm3_hash(7, NULL, 0), 7);
+}
+
 static void clock_does_not_run_back(void **state)
 {
     double a = mm3_now_s(), b = mm3_now_s();
@@ -400,6 +411,7 @@ int main(void)
         cmocka_unit_test(read_all_has_a_limit),
         cmocka_unit_test(numbers_are_parsed_whole),
         cmocka_unit_test(shares_cover_everything_once),
+        cmocka_unit_test(hash_is_fnv_1a),
         cmocka_unit_test(clock_does_not_run_back),
     };
     return cmocka_run_group_tests_name("base", tests, NULL, NULL);

@@ -14,6 +14,7 @@
 #include "support/checkpoint.h"
 #include "support/expect.h"
 #include "support/io_faults.h"
+#include "support/plan_cache.h"
 #include "support/temp_dir.h"
 #include "tune/tune.h"
 
@@ -205,18 +206,6 @@ static mm3_options with_cache(char *cache)
     return o;
 }
 
-static char *plan_path(const char *cache)
-{
-    mm3_device *d;
-    mm3_plan_head head;
-    char *path;
-    EXPECT_OK(mm3_device_open(&d, 1));
-    mm3_plan_head_of_device(&head, mm3_device_info_of(d), MM3_TUNE_POLICY, MM3_TUNE_WORKLOAD);
-    mm3_device_close(&d);
-    assert_non_null(path = mm3_plan_cache_path(cache, &head));
-    return path;
-}
-
 /* Tune in a process that remembers nothing; the warnings for mm3_free(). */
 static char *tune(const mm3_options *o)
 {
@@ -239,18 +228,7 @@ static char *tune(const mm3_options *o)
 }
 
 /* A decision that is as good as any, and none of this model's. */
-static char of_another_model[128];
-
-static void add_line(const char *path)
-{
-    FILE *f = fopen(path, "a");
-    assert_non_null(f);
-    snprintf(of_another_model, sizeof of_another_model,
-             "linear m=9 n=32 k=32 w=mx act=w8a8 | native | alone | src %s\n",
-             mm3_kernel_source(mm3_kernel_find(MM3_OP_LINEAR, "cpu", "native")));
-    fputs(of_another_model, f);
-    assert_int_equal(fclose(f), 0);
-}
+static const char *of_another_model;
 
 /* Whichever call fails: the engine opens, what others decided stays in the cache, and where anything was lost, a
  * warning says why. */
@@ -264,14 +242,14 @@ static void test_tuning(void **state)
                   { IO_WRITE, ENOSPC, false },  { IO_MKSTEMP, EROFS, false }, { IO_PWRITE, ENOSPC, false },
                   { IO_FTRUNCATE, EIO, false }, { IO_FLOCK, ENOLCK, false },  { IO_FSTAT, EIO, false },
                   { IO_FCHMOD, EPERM, true },   { IO_CLOSE, EIO, true },      { IO_RENAME, EACCES, false } };
-    char *cache = test_temp_dir(), *path = plan_path(cache), *warnings;
+    char *cache = test_temp_dir(), *path = plan_cache_file(cache), *warnings;
     mm3_options o = with_cache(cache);
     int n_files, n_fds;
     (void)state;
     warnings = tune(&o);
     assert_string_equal(warnings, "");
     mm3_free(warnings);
-    add_line(path);
+    of_another_model = plan_cache_add_foreign(path);
     n_files = test_count_files(cache, "");
     n_fds = count_fds();
     for (int i = 0; i < MM3_COUNT(fault); i++) {

@@ -201,7 +201,7 @@ static void test_bad_lines(void **state)
         plan = parse(text.data, &w);
         if (mm3_plan_count(plan) != 2 || !w.data || !strstr(w.data, "t.plan: line 3 (")) fail_msg("%s", bad[i]);
         assert_int_equal(mm3_plan_find(plan, "quantize m=1 k=32")->n_tried, 0);
-        assert_int_equal(mm3_plan_n_steps(plan), 0);
+        assert_int_equal(mm3_plan_count_steps(plan), 0);
         mm3_plan_close(&plan);
         mm3_buf_free(&text);
         mm3_buf_free(&w);
@@ -330,11 +330,11 @@ static void test_merge(void **state)
     assert_int_equal(mm3_plan_find(a, "linear m=2 n=1")->how, MM3_HOW_TIMED);
     assert_string_equal(mm3_plan_find(a, "linear m=3 n=1")->choice, "fast");
     assert_false(mm3_plan_find(a, "linear m=3 n=1")->made_here);
-    assert_int_equal(mm3_plan_n_steps(a), 1);
+    assert_int_equal(mm3_plan_count_steps(a), 1);
     assert_true(mm3_plan_has_crashed(a, MM3_OP_LINEAR, "bad", "01234567"));
     assert_int_equal(mm3_plan_merge(a, b, false), MM3_OK);
     assert_int_equal(mm3_plan_count(a), 4);
-    assert_int_equal(mm3_plan_n_steps(a), 2);
+    assert_int_equal(mm3_plan_count_steps(a), 2);
     mm3_plan_close(&b);
     /* what the giver only knew itself does not overwrite */
     b = empty();
@@ -363,7 +363,7 @@ static void test_steps_are_bounded(void **state)
             snprintf(v.of, sizeof v.of, "%08x", i);
             assert_int_equal(mm3_plan_set_step(a, &v), MM3_OK);
         }
-    assert_int_equal(mm3_plan_n_steps(a), 16);
+    assert_int_equal(mm3_plan_count_steps(a), 16);
     assert_non_null(mm3_plan_find_step(a, "m=1", "00000063"));
     assert_null(mm3_plan_find_step(a, "m=1", "00000000"));
     for (int i = 0; i < 3000; i++) {

@@ -137,10 +137,10 @@ static void test_largest(void **state)
         assert_int_equal(e->n_graphs, want[i].n_graphs);
         assert_int_equal(e->graph[e->n_graphs - 1].m, want[i].max_batch);
         for (int m = 1; m <= want[i].max_batch; m++) {
-            assert_non_null(mm3__graph_for(e, m));
-            assert_true(mm3__graph_for(e, m)->m >= m);
+            assert_non_null(mm3__decode_graph_for(e, m));
+            assert_true(mm3__decode_graph_for(e, m)->m >= m);
         }
-        assert_null(mm3__graph_for(e, want[i].max_batch + 1));
+        assert_null(mm3__decode_graph_for(e, want[i].max_batch + 1));
         assert_int_equal(e->n_eager_steps, 0);
         mm3_engine_close(&e);
     }
@@ -258,7 +258,7 @@ static void test_next_larger_graph(void **state)
         run_crowd(&in_graphs, e, n, length, MM3_COUNT(length), MAX_NEW);
         assert_int_equal(in_graphs.most_rows, n); /* they did decode together */
         assert_int_equal(in_graphs.padding_of_most, 8);
-        assert_int_equal(mm3__graph_for(e, n)->m, n + 8);
+        assert_int_equal(mm3__decode_graph_for(e, n)->m, n + 8);
         run_crowd(&eager, without, n, length, MM3_COUNT(length), MAX_NEW);
         assert_same_crowd(&in_graphs, &eager);
         assert_int_equal(e->n_eager_steps, 0);
@@ -284,7 +284,7 @@ static void test_edges(void **state)
     o.chunk = 128;
     o.max_batch = 6;
     e = open_engine(o);
-    assert_true(mm3__graph_for(e, 6)->m == 6);
+    assert_true(mm3__decode_graph_for(e, 6)->m == 6);
     run_crowd(&in_graphs, e, 6, length, 6, 10);
     mm3_engine_close(&e);
     o.graphs = "off";

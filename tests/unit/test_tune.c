@@ -200,7 +200,7 @@ static void test_deterministic(void **state)
     plant("slow large fast");
     t = tune(w, &o, issue_two_sizes);
     assert_memory_equal(before, w, sizeof *w);
-    assert_int_equal(mm3_plan_count(mm3_tuner_plan(t)), 1);
+    assert_int_equal(mm3_plan_count(mm3_tuner_binding(t).plan), 1);
     d = tune_decision(t, "linear n=64 k=64 w=mx act=w8a8");
     assert_string_equal(d->choice, "fast");
     assert_int_equal(tune_tried(d, "large/mixing")->fate, MM3_FATE_REFUSED); /* at m=1 */
@@ -299,7 +299,7 @@ static void test_progress(void **state)
     stages = mm3_collect_stages(r, &n);
     assert_int_equal(mm3_tuner_open(&t, w->device, &o), MM3_OK);
     assert_int_equal(mm3_tuner_stages(t, stages, n, 0), MM3_ERR_CANCELLED);
-    assert_int_equal(mm3_plan_count(mm3_tuner_plan(t)), 0);
+    assert_int_equal(mm3_plan_count(mm3_tuner_binding(t).plan), 0);
     mm3_tuner_close(&t);
     mm3_collect_close(&r);
     mm3_plan_memory_clear();
@@ -334,7 +334,7 @@ static void test_out_of_memory(void **state)
         st = mm3_tuner_stages(t, stages, n, 0);
         alloc_fail_at(0);
         if (st == MM3_OK) {
-            assert_int_equal(mm3_plan_count(mm3_tuner_plan(t)), 3);
+            assert_int_equal(mm3_plan_count(mm3_tuner_binding(t).plan), 3);
             assert_non_null(tune_decision(t, LINEAR_KEY)->kernel);
             n_fine++;
         } else {

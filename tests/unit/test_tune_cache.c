@@ -76,7 +76,7 @@ static void test_stale_lines(void **state)
     (void)state;
     plant("slow fast");
     t = tune(w, &o, issue_linears_of_m);
-    path = mm3_plan_cache_path(dir, mm3_plan_head_of(mm3_tuner_plan(t)));
+    path = mm3_plan_cache_path(dir, mm3_plan_head_of(mm3_tuner_binding(t).plan));
     mm3_tuner_save(t);
     mm3_tuner_close(&t);
     assert_int_equal(mm3_read_all(path, 1 << 20, &text, &n), MM3_OK);
@@ -323,7 +323,7 @@ static void test_strict(void **state)
     (void)state;
     plant("slow fast");
     t = tune(w, &o, issue_linears_of_m);
-    assert_int_equal(mm3_plan_save(mm3_tuner_plan(t), path), MM3_OK);
+    assert_int_equal(mm3_plan_save(mm3_tuner_binding(t).plan, path), MM3_OK);
     mm3_tuner_close(&t);
     assert_int_equal(mm3_plan_load_strict(&plan, path, info, "a test", planted_kernels_of), MM3_OK);
     b.plan = plan;

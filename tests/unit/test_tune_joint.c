@@ -61,7 +61,7 @@ static void test_joint(void **state)
     assert_string_equal(tune_decision(t, LINEAR_KEY)->choice, "alone_fast");
     assert_false(joint(w, t));
     assert_int_equal(mm3_tuner_counts(t).steps_timed, 1);
-    assert_int_equal(mm3_plan_print(mm3_tuner_plan(t), &text), MM3_OK);
+    assert_int_equal(mm3_plan_print(mm3_tuner_binding(t).plan, &text), MM3_OK);
     assert_non_null(strstr(text, "step m=4 | natives | 1."));
     mm3_free(text);
     assert_false(joint(w, t));
@@ -79,7 +79,7 @@ static void test_joint(void **state)
     t = tune(w, &o, issue_step);
     assert_true(joint(w, t));
     assert_int_equal(mm3_tuner_counts(t).steps_timed, 1);
-    assert_int_equal(mm3_plan_print(mm3_tuner_plan(t), &text), MM3_OK);
+    assert_int_equal(mm3_plan_print(mm3_tuner_binding(t).plan, &text), MM3_OK);
     assert_non_null(strstr(text, "step m=4 | winners | 0."));
     mm3_free(text);
     mm3_tuner_close(&t);

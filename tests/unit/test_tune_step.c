@@ -89,8 +89,8 @@ static void check(mm3_numerics numerics, bool deterministic)
     assert_int_equal(mm3_tuner_stages(t, stages, n_stages, 0), MM3_OK);
     assert_true(hash_stages(stages, n_stages) == before);
     assert_string_equal(mm3_tuner_warnings(t), "");
-    for (int i = 0; i < mm3_plan_count(mm3_tuner_plan(t)); i++) {
-        const mm3_decision *d = mm3_plan_at(mm3_tuner_plan(t), i);
+    for (int i = 0; i < mm3_plan_count(mm3_tuner_binding(t).plan); i++) {
+        const mm3_decision *d = mm3_plan_at(mm3_tuner_binding(t).plan, i);
         assert_true(d->how == MM3_HOW_TIMED || d->how == MM3_HOW_ALONE);
         for (int k = 0; k < d->n_tried; k++) {
             if (d->tried[k].fate != MM3_FATE_WRONG && d->tried[k].fate != MM3_FATE_FAILED) continue;
