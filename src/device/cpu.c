@@ -8,7 +8,7 @@
 
 #include "device/pool.h"
 
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(MM3_EMULATED)
 #include <cpuid.h>
 #endif
 
@@ -17,7 +17,12 @@ struct mm3_device {
     mm3__pool *pool; /* owned */
 };
 
-#if defined(__x86_64__)
+#if defined(MM3_EMULATED) /* a build of scripts/check-emulated: all but AVX2, which it needs, is C */
+static unsigned find_features(void)
+{
+    return MM3_CPU_AVX2 | MM3_CPU_AVX512 | MM3_CPU_AVX512_BF16 | MM3_CPU_AVX512_VBMI | MM3_CPU_AMX_BF16;
+}
+#elif defined(__x86_64__)
 static uint64_t xcr0(void)
 {
     uint32_t low, high;
