@@ -164,7 +164,4 @@ bool mm3_bench_host_needs_engine(int i);
 MM3_MUST_USE mm3_status mm3_bench_host_run(mm3_bench_host *out, int i, const char *dir, double size, mm3_engine *engine,
                                            const char *model_dir);
 
-/* The operation's shape in MiniMax-M3, on one machine; kernels.c. */
-const char *mm3_bench_shape(mm3_op_id op);
-
 #endif

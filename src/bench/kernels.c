@@ -5,29 +5,6 @@
 
 #include "bench/bench.h"
 
-const char *mm3_bench_shape(mm3_op_id op)
-{
-    static const char *const shape[MM3_N_OPS] = {
-        [MM3_OP_EMBED] = "k=6144,n=4096",
-        [MM3_OP_ROPE_ANGLES] = "",
-        [MM3_OP_ADD_RMSNORM] = "k=6144",
-        [MM3_OP_QUANTIZE] = "k=6144",
-        [MM3_OP_ADD_RMSNORM_QUANTIZE] = "k=6144",
-        [MM3_OP_LINEAR] = "n=9216,k=6144",
-        [MM3_OP_QK_NORM_ROPE] = "heads=64,kv_heads=4,index_heads=4",
-        [MM3_OP_INDEX_SELECT] = "groups=4,top_k=16,context=8192",
-        [MM3_OP_ATTENTION] = "heads=64,kv_heads=4,top_k=16,context=8192",
-        [MM3_OP_SWIGLU] = "n=3072",
-        [MM3_OP_SWIGLU_QUANTIZE] = "n=3072",
-        [MM3_OP_ROUTER] = "experts=128,top_k=4",
-        [MM3_OP_MOE_LINEAR] = "n=6144,k=6144,experts=16,top_k=4,segments=2",
-        [MM3_OP_MOE_SUM] = "k=6144,top_k=4",
-        [MM3_OP_GATHER] = "k=6144,rows=256",
-        [MM3_OP_SAMPLE] = "vocab=200064,tokens=200061,mode=all",
-    };
-    return shape[op];
-}
-
 enum { MAX_ROUNDS = 60, MIN_ROUNDS = 7, MAX_COPIES = 64, MAX_WAYS = 8 };
 
 /* Times of one m: [candidate][round], and of the ceiling per byte: [way][round]. */
@@ -164,7 +141,6 @@ static mm3_status prepare_row(trial *t, mm3_bench_row *row)
     size_t need;
     int n;
     mm3_op_info_of(op)->key(contract, &key);
-    key.op = op;
     mm3_key_text(&key, row->key, sizeof row->key);
     row->bytes = mm3_op_info_of(op)->bytes(contract);
     row->flops = mm3_op_info_of(op)->flops(contract);

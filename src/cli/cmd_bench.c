@@ -148,7 +148,7 @@ static int bench_kernels(int argc, char **argv)
     if (found < 0) return cli_usage("there is no operation '%s': 'mm3 info' lists them", op);
     bench.op = (mm3_op_id)found;
     bench.shape = mm3_shape_default(bench.op);
-    if (mm3_shape_parse(bench.op, mm3_bench_shape(bench.op), &bench.shape) != MM3_OK) return cli_failed();
+    if (mm3_shape_parse(bench.op, mm3_shape_bench(bench.op), &bench.shape) != MM3_OK) return cli_failed();
     status = cli_read_rows("m", m_text, m, &bench.n_m);
     if (status == CLI_GO && shape) status = read_shape(bench.op, shape, &bench.shape);
     if (status != CLI_GO) return status;
@@ -159,7 +159,7 @@ static int bench_kernels(int argc, char **argv)
     }
     status = CLI_DONE;
     if (json)
-        status = print_json(&result, op, shape ? shape : mm3_bench_shape(bench.op), mm3_device_info_of(device));
+        status = print_json(&result, op, shape ? shape : mm3_shape_bench(bench.op), mm3_device_info_of(device));
     else
         print_text(&result, op, mm3_device_info_of(device));
     mm3_bench_kernels_free(&result);

@@ -5,6 +5,7 @@
 
 #include "bench/bench.h"
 #include "cli/cli.h"
+#include "forward/forward.h"
 
 enum { DEFAULT_CONTEXT = 1024, DEFAULT_BATCH = 8 };
 
@@ -37,10 +38,8 @@ static bool synthetic_text(const decode_options *o, char **text)
 /* The graph shape that m rows are padded to where nobody says otherwise. */
 static int default_shape(int m)
 {
-    static const int shape[] = { 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
-    for (int i = 0; i < MM3_COUNT(shape); i++)
-        if (shape[i] >= m) return shape[i];
-    return m;
+    int shape = mm3_graph_shape(m);
+    return shape ? shape : m;
 }
 
 /* Rows to measure, and the graphs that these need: only they are recorded, and tuned. */

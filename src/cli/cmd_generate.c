@@ -32,6 +32,15 @@ typedef struct job {
     size_t n_text;
 } job;
 
+/* The parameters of mm3_sampling that are floats: option, member, letter in the help, least and largest value. */
+#define REALS(X)                                             \
+    X("temperature", temperature, "T", 0, 100)               \
+    X("top-p", top_p, "P", 0, 1)                             \
+    X("min-p", min_p, "P", 0, 1)                             \
+    X("repetition-penalty", repetition_penalty, "R", 0, 100) \
+    X("presence-penalty", presence_penalty, "A", -100, 100)  \
+    X("frequency-penalty", frequency_penalty, "A", -100, 100)
+
 static int parse(request *r, int argc, char **argv)
 {
     mm3_sampling *s = &r->sampling;
@@ -49,14 +58,11 @@ static int parse(request *r, int argc, char **argv)
         { "verbose", 'v', CLI_FLAG, &r->verbose, NULL, "start-up and timings on standard error", 0, 0 },
         { "greedy", 0, CLI_FLAG, &r->greedy, NULL, "always the most probable token", 0, 0 },
         { .kind = CLI_HEADING, .help = "sampling (what is not given is as the model says; the seed is random):" },
-        { "temperature", 0, CLI_FLOAT, &s->temperature, "T", NULL, 0, 100 },
         { "top-k", 0, CLI_INT, &s->top_k, "K", NULL, 0, 1 << 30 },
-        { "top-p", 0, CLI_FLOAT, &s->top_p, "P", NULL, 0, 1 },
-        { "min-p", 0, CLI_FLOAT, &s->min_p, "P", NULL, 0, 1 },
         { "seed", 0, CLI_INT64, &r->seed, "N", NULL, 0, 0x1p63 },
-        { "repetition-penalty", 0, CLI_FLOAT, &s->repetition_penalty, "R", NULL, 0, 100 },
-        { "presence-penalty", 0, CLI_FLOAT, &s->presence_penalty, "A", NULL, -100, 100 },
-        { "frequency-penalty", 0, CLI_FLOAT, &s->frequency_penalty, "A", NULL, -100, 100 },
+#define OPTION(option, member, letter, low, high) { option, 0, CLI_FLOAT, &s->member, letter, NULL, low, high },
+        REALS(OPTION)
+#undef OPTION
     };
     int status = cli_parse(argc, argv, options, sizeof options / sizeof options[0], &r->engine, 0);
     int n_prompts = (r->prompt != NULL) + (r->ids_file != NULL) + (r->chat != NULL);
@@ -77,13 +83,11 @@ static void choose_sampling(job *j)
     mm3_sampling *s = &j->sampling;
     static const mm3_sampling greedy = MM3_SAMPLING_GREEDY;
     *s = j->request->greedy ? greedy : mm3_engine_sampling(j->engine);
-    if (!isnan(given->temperature)) s->temperature = given->temperature;
     if (given->top_k >= 0) s->top_k = given->top_k;
-    if (!isnan(given->top_p)) s->top_p = given->top_p;
-    if (!isnan(given->min_p)) s->min_p = given->min_p;
-    if (!isnan(given->repetition_penalty)) s->repetition_penalty = given->repetition_penalty;
-    if (!isnan(given->presence_penalty)) s->presence_penalty = given->presence_penalty;
-    if (!isnan(given->frequency_penalty)) s->frequency_penalty = given->frequency_penalty;
+#define TAKE(option, member, letter, low, high) \
+    if (!isnan(given->member)) s->member = given->member;
+    REALS(TAKE)
+#undef TAKE
     s->seed = j->request->seed >= 0 ? (uint64_t)j->request->seed : cli_random_seed();
 }
 
@@ -251,7 +255,9 @@ int cmd_generate(int argc, char **argv)
     request r = { .engine = CLI_ENGINE_INIT, .max_new = 256, .seed = -1 };
     job j = { .request = &r };
     int status;
-    r.sampling = (mm3_sampling){ NAN, -1, NAN, NAN, NAN, NAN, NAN, 0 };
+#define NOT_GIVEN(option, member, letter, low, high) .member = NAN,
+    r.sampling = (mm3_sampling){ .top_k = -1, REALS(NOT_GIVEN) };
+#undef NOT_GIVEN
     if ((status = parse(&r, argc, argv)) != CLI_GO) return status;
     if (r.tools_file && !cli_read_tools(r.tools_file, &j.tools)) /* before anything is loaded */
         status = CLI_FAILED;

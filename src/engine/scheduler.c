@@ -169,6 +169,14 @@ static mm3_status step_first_sample(mm3_engine *e, mm3_job *job)
     return MM3_OK;
 }
 
+/* The padding rule. Which shapes there are: read_shapes in tuning.c, mm3_graph_shape in forward/shapes.c. */
+mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m)
+{
+    for (int i = 0; i < engine->n_graphs; i++)
+        if (engine->graph[i].m >= m) return &engine->graph[i];
+    return NULL;
+}
+
 /* Replay the recorded step that holds the rows, padded; or, where nothing is recorded, issue them eagerly. */
 static mm3_status run_decode(mm3_engine *e, mm3_step_shape *shape)
 {

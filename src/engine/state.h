@@ -127,8 +127,6 @@ struct mm3_job {
 mm3_status mm3__tune(mm3_engine *engine, const mm3_options *options);
 /* Close what mm3__tune made; half of it, too. */
 void mm3__tune_free(mm3_engine *engine);
-/* The recorded step that m rows are padded up to; NULL where there is none. */
-mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m);
 
 /* warm_up.c: buffers that hold what a real step leaves, for what is timed before the first request. Zero-initialize all
  * but `engine`. */
@@ -156,7 +154,10 @@ mm3_status mm3__measure(mm3_engine *engine, const char *spec, char **result);
  * where any part of it is missing. */
 mm3_status mm3__json_whole(char **json, const char *what);
 
-/* scheduler.c: the engine's thread. Stop waits for its end and is harmless where none was started.
+/* scheduler.c: the recorded step that m rows are padded up to; NULL where there is none. */
+mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m);
+
+/* The engine's thread. Stop waits for its end and is harmless where none was started.
  * errors  MM3_ERR_NOMEM no thread */
 mm3_status mm3__scheduler_start(mm3_engine *engine);
 void mm3__scheduler_stop(mm3_engine *engine);

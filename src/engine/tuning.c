@@ -8,7 +8,6 @@
 #include "engine/state.h"
 
 enum { MAX_SHAPES = 64 };
-static const int default_shapes[] = { 1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512 };
 static const int default_prefill[] = { 64, 256, 1024, 4096 };
 
 /* One step that will be run: its shape, and the stages it consists of. */
@@ -51,8 +50,7 @@ static mm3_status read_shapes(tuning *t)
     const char *list = t->options->graph_shapes;
     int max = t->e->max_batch;
     if (!list)
-        for (int i = 0; i < MM3_COUNT(default_shapes); i++)
-            if (default_shapes[i] < max) MM3_TRY(add_shape(t, default_shapes[i]));
+        for (int m = 1; m > 0 && m < max; m = mm3_graph_shape(m + 1)) MM3_TRY(add_shape(t, m));
     while (list && *list) {
         size_t n = strcspn(list, ",");
         char word[16] = "";
@@ -437,11 +435,4 @@ void mm3__tune_free(mm3_engine *engine)
     mm3_plan_close(&engine->used);
     mm3_plan_close(&engine->plan);
     mm3_tuner_close(&engine->tuner);
-}
-
-mm3_decode_graph *mm3__decode_graph_for(mm3_engine *engine, int m)
-{
-    for (int i = 0; i < engine->n_graphs; i++)
-        if (engine->graph[i].m >= m) return &engine->graph[i];
-    return NULL;
 }

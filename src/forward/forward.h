@@ -65,6 +65,10 @@ typedef struct mm3_step_shape {
     int context;  /* no position of the step reaches this */
 } mm3_step_shape;
 
+/* The least default graph shape (design.md, section 2) of at least m rows; 0 where all have fewer. What a batch is
+ * padded to in an engine, whose shapes may be given: mm3__decode_graph_for in engine/scheduler.c. */
+int mm3_graph_shape(int m);
+
 /* Issue the operations of one step to a recorder, in order.
  * errors  those of the recorder
  * proof   tests/unit/test_forward.c, against tests/support/ref_net.c; tests/golden, against the reference

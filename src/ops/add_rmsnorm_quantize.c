@@ -16,7 +16,6 @@ static mm3_quantize quantize_of(const mm3_add_rmsnorm_quantize *op)
 static void key(const void *contract, mm3_key *key)
 {
     const mm3_add_rmsnorm_quantize *op = contract;
-    key->op = MM3_OP_ADD_RMSNORM_QUANTIZE;
     mm3_key_number(key, "m", op->m);
     mm3_key_number(key, "k", op->k);
     mm3_key_word(key, "delta", op->delta ? "yes" : "no");

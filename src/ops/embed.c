@@ -4,7 +4,6 @@
 static void key(const void *contract, mm3_key *key)
 {
     const mm3_embed *op = contract;
-    key->op = MM3_OP_EMBED;
     mm3_key_number(key, "m", op->m);
     mm3_key_number(key, "k", op->k);
     mm3_key_word(key, "w", mm3_dtype_name(op->table.type));

@@ -20,14 +20,13 @@ static void key(const void *contract, mm3_key *key)
 {
     const mm3_moe_linear *op = contract;
     int type = mm3_moe_linear_type(op);
-    key->op = MM3_OP_MOE_LINEAR;
     mm3_key_number(key, "m", op->m);
     mm3_key_number(key, "top_k", op->top_k);
     mm3_key_number(key, "n", op->n);
     mm3_key_number(key, "k", op->k);
     mm3_key_number(key, "experts", op->n_expert);
     mm3_key_word(key, "w", type < 0 ? "mixed" : mm3_dtype_name((mm3_dtype)type));
-    mm3_key_word(key, "act", op->act == MM3_ACT_W8A8 ? "w8a8" : "w8a16");
+    mm3_key_word(key, "act", mm3_act_name(op->act));
     mm3_key_word(key, "in", op->by_pair ? "pair" : "row");
 }
 

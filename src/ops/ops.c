@@ -30,6 +30,12 @@ const char *mm3_dtype_name(mm3_dtype t)
     return name[t];
 }
 
+const char *mm3_act_name(mm3_act a)
+{
+    static const char *const name[] = { "w8a8", "w8a16" };
+    return name[a];
+}
+
 void mm3_key_number(mm3_key *key, const char *name, int64_t value)
 {
     key->field[key->n].name = name;

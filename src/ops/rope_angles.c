@@ -6,7 +6,6 @@ enum { PAIRS = MM3_ROTARY_DIM / 2 };
 static void key(const void *contract, mm3_key *key)
 {
     const mm3_rope_angles *op = contract;
-    key->op = MM3_OP_ROPE_ANGLES;
     mm3_key_number(key, "m", op->m);
 }
 

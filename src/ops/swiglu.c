@@ -4,7 +4,6 @@
 static void key(const void *contract, mm3_key *key)
 {
     const mm3_swiglu *op = contract;
-    key->op = MM3_OP_SWIGLU;
     mm3_key_number(key, "m", op->m);
     mm3_key_number(key, "n", op->n);
 }

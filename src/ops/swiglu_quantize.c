@@ -20,7 +20,6 @@ static mm3_quantize quantize_of(const mm3_swiglu_quantize *op)
 static void key(const void *contract, mm3_key *key)
 {
     const mm3_swiglu_quantize *op = contract;
-    key->op = MM3_OP_SWIGLU_QUANTIZE;
     mm3_key_number(key, "m", op->m);
     mm3_key_number(key, "n", op->n);
 }

@@ -11,6 +11,7 @@ const char *mm3_dtype_name(mm3_dtype t); /* "f32", "bf16", "mx", "i32", "u8" */
 
 /* How a linear with MXFP8 weights takes its rows: quantized, or as FP32. */
 typedef enum mm3_act { MM3_ACT_W8A8, MM3_ACT_W8A16 } mm3_act;
+const char *mm3_act_name(mm3_act a); /* "w8a8", "w8a16" */
 
 /* Rows [n, k] of a weight matrix, in their released row-major layout. */
 typedef struct mm3_weight {

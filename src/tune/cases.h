@@ -78,22 +78,9 @@ struct mm3_case {
     union {
         max_align_t align;
         unsigned char bytes[MM3_MAX_OP_BYTES];
-        mm3_add_rmsnorm add_rmsnorm;
-        mm3_add_rmsnorm_quantize add_rmsnorm_quantize;
-        mm3_attention attention;
-        mm3_embed embed;
-        mm3_gather gather;
-        mm3_index_select index_select;
-        mm3_linear linear;
-        mm3_moe_linear moe_linear;
-        mm3_moe_sum moe_sum;
-        mm3_qk_norm_rope qk_norm_rope;
-        mm3_quantize quantize;
-        mm3_rope_angles rope_angles;
-        mm3_router router;
-        mm3_sample sample;
-        mm3_swiglu swiglu;
-        mm3_swiglu_quantize swiglu_quantize;
+#define OP(name, NAME) mm3_##name name;
+#include "ops/ops.list.h"
+#undef OP
     } op;
     mm3__array *array; /* owned */
     int n_arrays, max_arrays;
@@ -154,6 +141,7 @@ typedef struct mm3__field {
 typedef struct mm3__case_kind {
     const mm3__field *field; /* the first is m */
     int n_fields;
+    const char *bench;                          /* what mm3 bench measures, at every m: M3's own shape */
     const char *(*contradiction)(const int *v); /* why these values do not go together, or NULL */
     /* Fill the contract and make its arrays, inputs filled. errors  MM3_ERR_NOMEM */
     mm3_status (*build)(mm3_case *c, const int *v);
@@ -162,10 +150,9 @@ typedef struct mm3__case_kind {
 } mm3__case_kind;
 /* Never NULL. */
 const mm3__case_kind *mm3__case_kind_of(mm3_op_id op);
-extern const mm3__case_kind mm3__embed_case, mm3__rope_angles_case, mm3__add_rmsnorm_case, mm3__quantize_case,
-    mm3__add_rmsnorm_quantize_case, mm3__linear_case, mm3__qk_norm_rope_case, mm3__index_select_case,
-    mm3__attention_case, mm3__swiglu_case, mm3__swiglu_quantize_case, mm3__router_case, mm3__moe_linear_case,
-    mm3__moe_sum_case, mm3__gather_case, mm3__sample_case;
+#define OP(name, NAME) extern const mm3__case_kind mm3__##name##_case;
+#include "ops/ops.list.h"
+#undef OP
 
 /* ---- judges: is an output right? (tolerance.c holds the table, judge*.c the comparisons) ------------------------- */
 

@@ -144,6 +144,7 @@ static mm3_status qk_norm_rope_build(mm3_case *c, const int *v)
 
 const mm3__case_kind mm3__qk_norm_rope_case = { .field = qk_norm_rope_field,
                                                 .n_fields = MM3_COUNT(qk_norm_rope_field),
+                                                .bench = "heads=64,kv_heads=4,index_heads=4",
                                                 .contradiction = heads_contradiction,
                                                 .build = qk_norm_rope_build };
 
@@ -201,6 +202,7 @@ static mm3_status index_select_build(mm3_case *c, const int *v)
 
 const mm3__case_kind mm3__index_select_case = { .field = index_select_field,
                                                 .n_fields = MM3_COUNT(index_select_field),
+                                                .bench = "groups=4,top_k=16,context=8192",
                                                 .build = index_select_build };
 
 /* ---- attention --------------------------------------------------------------------------------------------------- */
@@ -345,6 +347,7 @@ static mm3_status attention_finish(mm3_case *c)
 
 const mm3__case_kind mm3__attention_case = { .field = attention_field,
                                              .n_fields = MM3_COUNT(attention_field),
+                                             .bench = "heads=64,kv_heads=4,top_k=16,context=8192",
                                              .contradiction = heads_contradiction,
                                              .build = attention_build,
                                              .finish = attention_finish };

@@ -39,6 +39,7 @@ static mm3_status router_build(mm3_case *c, const int *v)
 
 const mm3__case_kind mm3__router_case = { .field = router_field,
                                           .n_fields = MM3_COUNT(router_field),
+                                          .bench = "experts=128,top_k=4",
                                           .contradiction = router_contradiction,
                                           .build = router_build };
 
@@ -118,5 +119,6 @@ static mm3_status sample_build(mm3_case *c, const int *v)
 
 const mm3__case_kind mm3__sample_case = { .field = sample_field,
                                           .n_fields = MM3_COUNT(sample_field),
+                                          .bench = "vocab=200064,tokens=200061,mode=all",
                                           .contradiction = sample_contradiction,
                                           .build = sample_build };

@@ -5,7 +5,7 @@
 
 enum { W_MX, W_BF16, W_F32, W_MIXED };
 #define W_WORDS "mx bf16 f32 mixed"
-#define ACT_WORDS "w8a8 w8a16"
+#define ACT_WORDS "w8a8 w8a16" /* in the order of mm3_act */
 
 /* Type of segment s. */
 static mm3_dtype type_of(int w, int s)
@@ -117,8 +117,7 @@ static mm3_status linear_build(mm3_case *c, const int *v)
     int *id = mm3_arena_alloc(&c->arena, (size_t)v[0] * sizeof *id);
     bool x = false, codes = false;
     MM3__NEED(id);
-    *op =
-        (mm3_linear){ .m = v[0], .n = v[1], .k = v[2], .act = v[4] ? MM3_ACT_W8A16 : MM3_ACT_W8A8, .n_segments = v[5] };
+    *op = (mm3_linear){ .m = v[0], .n = v[1], .k = v[2], .act = (mm3_act)v[4], .n_segments = v[5] };
     for (int s = 0; s < op->n_segments; s++) {
         op->segment[s].n = rows_of(op->n, op->n_segments, s);
         op->segment[s].type = type_of(v[3], s);
@@ -154,6 +153,7 @@ static mm3_status linear_finish(mm3_case *c)
 const mm3__case_kind mm3__linear_case = {
     .field = linear_field,
     .n_fields = MM3_COUNT(linear_field),
+    .bench = "n=9216,k=6144",
     .contradiction = linear_contradiction,
     .build = linear_build,
     .finish = linear_finish,
@@ -239,7 +239,7 @@ static mm3_status moe_linear_build(mm3_case *c, const int *v)
                             .n_expert = v[MOE_EXPERTS],
                             .n_segments = v[MOE_SEGMENTS],
                             .by_pair = v[MOE_IN] == 1,
-                            .act = v[MOE_ACT] ? MM3_ACT_W8A16 : MM3_ACT_W8A8 };
+                            .act = (mm3_act)v[MOE_ACT] };
     codes = op->act == MM3_ACT_W8A8 && (v[MOE_W] == W_MX || v[MOE_W] == W_MIXED);
     x = op->act == MM3_ACT_W8A16 || v[MOE_W] != W_MX;
     n_rows = op->m * (op->by_pair ? op->top_k : 1);
@@ -277,6 +277,7 @@ static mm3_status moe_linear_finish(mm3_case *c)
 const mm3__case_kind mm3__moe_linear_case = {
     .field = moe_linear_field,
     .n_fields = MM3_COUNT(moe_linear_field),
+    .bench = "n=6144,k=6144,experts=16,top_k=4,segments=2",
     .contradiction = moe_linear_contradiction,
     .build = moe_linear_build,
     .finish = moe_linear_finish,
@@ -340,6 +341,7 @@ static mm3_status quantize_build(mm3_case *c, const int *v)
 const mm3__case_kind mm3__quantize_case = {
     .field = quantize_field,
     .n_fields = MM3_COUNT(quantize_field),
+    .bench = "k=6144",
     .contradiction = quantize_contradiction,
     .build = quantize_build,
 };

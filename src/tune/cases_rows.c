@@ -34,9 +34,9 @@ static mm3_status embed_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__embed_case = { .field = embed_field,
-                                         .n_fields = MM3_COUNT(embed_field),
-                                         .build = embed_build };
+const mm3__case_kind mm3__embed_case = {
+    .field = embed_field, .n_fields = MM3_COUNT(embed_field), .bench = "k=6144,n=4096", .build = embed_build
+};
 
 /* ---- rope_angles ------------------------------------------------------------------------------------------------- */
 
@@ -67,9 +67,9 @@ static mm3_status rope_angles_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__rope_angles_case = { .field = rope_angles_field,
-                                               .n_fields = MM3_COUNT(rope_angles_field),
-                                               .build = rope_angles_build };
+const mm3__case_kind mm3__rope_angles_case = {
+    .field = rope_angles_field, .n_fields = MM3_COUNT(rope_angles_field), .bench = "", .build = rope_angles_build
+};
 
 /* ---- add_rmsnorm, add_rmsnorm_quantize --------------------------------------------------------------------------- */
 
@@ -120,11 +120,12 @@ static mm3_status add_rmsnorm_quantize_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__add_rmsnorm_case = { .field = norm_field,
-                                               .n_fields = MM3_COUNT(norm_field),
-                                               .build = add_rmsnorm_build };
+const mm3__case_kind mm3__add_rmsnorm_case = {
+    .field = norm_field, .n_fields = MM3_COUNT(norm_field), .bench = "k=6144", .build = add_rmsnorm_build
+};
 const mm3__case_kind mm3__add_rmsnorm_quantize_case = { .field = norm_quantize_field,
                                                         .n_fields = MM3_COUNT(norm_quantize_field),
+                                                        .bench = "k=6144",
                                                         .contradiction = norm_quantize_contradiction,
                                                         .build = add_rmsnorm_quantize_build };
 
@@ -169,15 +170,16 @@ static mm3_status swiglu_quantize_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__swiglu_case = { .field = swiglu_field,
-                                          .n_fields = MM3_COUNT(swiglu_field),
-                                          .build = swiglu_build };
+const mm3__case_kind mm3__swiglu_case = {
+    .field = swiglu_field, .n_fields = MM3_COUNT(swiglu_field), .bench = "n=3072", .build = swiglu_build
+};
 static const char *swiglu_quantize_contradiction(const int *v)
 {
     return v[1] % MM3_MX_BLOCK ? "n is not a multiple of 32" : NULL;
 }
 const mm3__case_kind mm3__swiglu_quantize_case = { .field = swiglu_quantize_field,
                                                    .n_fields = MM3_COUNT(swiglu_quantize_field),
+                                                   .bench = "n=3072",
                                                    .contradiction = swiglu_quantize_contradiction,
                                                    .build = swiglu_quantize_build };
 
@@ -212,9 +214,9 @@ static mm3_status moe_sum_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__moe_sum_case = { .field = moe_sum_field,
-                                           .n_fields = MM3_COUNT(moe_sum_field),
-                                           .build = moe_sum_build };
+const mm3__case_kind mm3__moe_sum_case = {
+    .field = moe_sum_field, .n_fields = MM3_COUNT(moe_sum_field), .bench = "k=6144,top_k=4", .build = moe_sum_build
+};
 
 /* ---- gather ------------------------------------------------------------------------------------------------------ */
 
@@ -242,6 +244,6 @@ static mm3_status gather_build(mm3_case *c, const int *v)
     return MM3_OK;
 }
 
-const mm3__case_kind mm3__gather_case = { .field = gather_field,
-                                          .n_fields = MM3_COUNT(gather_field),
-                                          .build = gather_build };
+const mm3__case_kind mm3__gather_case = {
+    .field = gather_field, .n_fields = MM3_COUNT(gather_field), .bench = "k=6144,rows=256", .build = gather_build
+};

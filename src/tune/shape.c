@@ -4,27 +4,15 @@
 
 #include "tune/cases.h"
 
-static const mm3__case_kind *const table[] = {
-    [MM3_OP_EMBED] = &mm3__embed_case,
-    [MM3_OP_ROPE_ANGLES] = &mm3__rope_angles_case,
-    [MM3_OP_ADD_RMSNORM] = &mm3__add_rmsnorm_case,
-    [MM3_OP_QUANTIZE] = &mm3__quantize_case,
-    [MM3_OP_ADD_RMSNORM_QUANTIZE] = &mm3__add_rmsnorm_quantize_case,
-    [MM3_OP_LINEAR] = &mm3__linear_case,
-    [MM3_OP_QK_NORM_ROPE] = &mm3__qk_norm_rope_case,
-    [MM3_OP_INDEX_SELECT] = &mm3__index_select_case,
-    [MM3_OP_ATTENTION] = &mm3__attention_case,
-    [MM3_OP_SWIGLU] = &mm3__swiglu_case,
-    [MM3_OP_SWIGLU_QUANTIZE] = &mm3__swiglu_quantize_case,
-    [MM3_OP_ROUTER] = &mm3__router_case,
-    [MM3_OP_MOE_LINEAR] = &mm3__moe_linear_case,
-    [MM3_OP_MOE_SUM] = &mm3__moe_sum_case,
-    [MM3_OP_GATHER] = &mm3__gather_case,
-    [MM3_OP_SAMPLE] = &mm3__sample_case,
+static const mm3__case_kind *const table[MM3_N_OPS] = {
+#define OP(name, NAME) &mm3__##name##_case,
+#include "ops/ops.list.h"
+#undef OP
 };
-_Static_assert(MM3_COUNT(table) == MM3_N_OPS, "an operation has no cases: no mm3 check, no mm3 bench");
 
 const mm3__case_kind *mm3__case_kind_of(mm3_op_id op) { return table[op]; }
+
+const char *mm3_shape_bench(mm3_op_id op) { return table[op]->bench; }
 
 static int find(mm3_op_id op, const char *name, size_t n)
 {

@@ -18,6 +18,8 @@ typedef struct mm3_shape {
 
 /* The operation's default shape: small. */
 mm3_shape mm3_shape_default(mm3_op_id op);
+/* Its shape in MiniMax-M3 on one machine, as text without m. */
+const char *mm3_shape_bench(mm3_op_id op);
 /* 'm=3,n=64,w=mx': sets the named fields of *shape, leaves the others.
  * errors  MM3_ERR_ARG an unknown field, with the known ones; a value out of range; fields that contradict each other */
 MM3_MUST_USE mm3_status mm3_shape_parse(mm3_op_id op, const char *text, mm3_shape *shape);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define __AVX512BW__ 1 /* cpu.h asks for it; the compiler's header, which must not see it, is read by now */
+#define __AVX512BW__ 1 /* quantize_blocks.h asks for it; the compiler's header, which must not see it, is read by now */
 
 #define EMU static inline __attribute__((always_inline, unused))
 

@@ -17,9 +17,12 @@ static void add_key(keys *k, const void *contract)
     k->n++;
 }
 
+static bool has_keys[MM3_N_OPS];
+
 /* The first is the base, the second another m: the same key where m does not count. All others are different. */
 static void check_keys(const keys *k)
 {
+    has_keys[k->op] = true;
     for (int i = 0; i < k->n; i++)
         for (int j = 0; j < i; j++)
             for (int without_m = 0; without_m < 2; without_m++) {
@@ -138,6 +141,32 @@ static void test_keys(void **state)
         OTHER(v.n_token = 100);
         check_keys(&k);
     }
+    {
+        BASE(mm3_quantize, QUANTIZE, .m = 8, .k = 64);
+        OTHER(v.k = 96);
+        check_keys(&k);
+    }
+    {
+        BASE(mm3_swiglu, SWIGLU, .m = 8, .n = 64);
+        OTHER(v.n = 96);
+        check_keys(&k);
+    }
+    {
+        BASE(mm3_swiglu_quantize, SWIGLU_QUANTIZE, .m = 8, .n = 64);
+        OTHER(v.n = 96);
+        check_keys(&k);
+    }
+    {
+        BASE(mm3_gather, GATHER, .m = 8, .k = 64);
+        OTHER(v.k = 96);
+        check_keys(&k);
+    }
+    {
+        BASE(mm3_rope_angles, ROPE_ANGLES, .m = 8);
+        check_keys(&k);
+    }
+    for (int op = 0; op < MM3_N_OPS; op++)
+        if (!has_keys[op]) fail_msg("test_keys lacks %s", mm3_op_info_of((mm3_op_id)op)->name);
 }
 
 int main(void)
