@@ -31,12 +31,6 @@ static void check_keys(const keys *k)
             }
 }
 
-/* Two stages that differ in anything a launch depends on never share a decision. */
-static void test_keys(void **state)
-{
-    int32_t block;
-    float row;
-    (void)state;
 #define BASE(type, OP, ...)            \
     keys k = { .op = MM3_OP_##OP };    \
     const type base = { __VA_ARGS__ }; \
@@ -47,6 +41,9 @@ static void test_keys(void **state)
 #define OTHER(change) \
     v = base, change; \
     add_key(&k, &v)
+
+static void check_products(void)
+{
     {
         BASE(mm3_linear, LINEAR, .m = 8, .n = 64, .k = 96, .n_segments = 2,
              .segment = { { .n = 32, .type = MM3_MX }, { .n = 32, .type = MM3_MX } });
@@ -72,6 +69,11 @@ static void test_keys(void **state)
         OTHER(v.weights = bf16);
         check_keys(&k);
     }
+}
+
+static void check_attention(void)
+{
+    int32_t block;
     {
         BASE(mm3_attention, ATTENTION, .m = 8, .n_q = 8, .top_k = 4, .block = 128, .selected = &block,
              .kv = { .n_kv = 2, .type = MM3_F32 });
@@ -104,6 +106,11 @@ static void test_keys(void **state)
         OTHER(v.kv.type = MM3_BF16);
         check_keys(&k);
     }
+}
+
+static void check_rows(void)
+{
+    float row;
     {
         BASE(mm3_add_rmsnorm, ADD_RMSNORM, .m = 8, .k = 64, .delta = &row);
         OTHER(v.k = 96);
@@ -165,6 +172,15 @@ static void test_keys(void **state)
         BASE(mm3_rope_angles, ROPE_ANGLES, .m = 8);
         check_keys(&k);
     }
+}
+
+/* Two stages that differ in anything a launch depends on never share a decision. */
+static void test_keys(void **state)
+{
+    (void)state;
+    check_products();
+    check_attention();
+    check_rows();
     for (int op = 0; op < MM3_N_OPS; op++)
         if (!has_keys[op]) fail_msg("test_keys lacks %s", mm3_op_info_of((mm3_op_id)op)->name);
 }

@@ -4,12 +4,30 @@
 #include "support/expect.h"
 #include "support/parsing.h"
 
+/* Arguments of a call of f, and what they become. */
+typedef struct argument_case {
+    const char *arguments, *want;
+} argument_case;
+
+static void check_arguments(const argument_case *cases, int n)
+{
+    for (int i = 0; i < n; i++) {
+        mm3_buf text = { 0 }, want = { 0 };
+        parse_example e = { "disabled", NULL, NULL };
+        mm3_buf_printf(&text, OPEN NS "<invoke name=\"f\">%s" NS "</invoke>\n" CLOSE, cases[i].arguments);
+        mm3_buf_printf(&want, "||f({%s})", cases[i].want);
+        e.text = text.data;
+        e.want = want.data;
+        check_parses(&e, 1, parser_tools);
+        mm3_buf_free(&text);
+        mm3_buf_free(&want);
+    }
+}
+
+/* Scalars by their schema. */
 static void test_types(void **state)
 {
-    static const struct {
-        const char *arguments, *want;
-    } cases[] = {
-        /* scalars by schema */
+    static const argument_case cases[] = {
         { ARG("s", "02134"), "\"s\": \"02134\"" },
         { ARG("s", "1e5"), "\"s\": \"1e5\"" },
         { ARG("s", "true"), "\"s\": \"true\"" },
@@ -70,7 +88,15 @@ static void test_types(void **state)
         /* names beyond XML's */
         { ARG("$x", "1") ARG("a.b", "2") ARG("2024", "3") ARG("größe", "4"),
           "\"$x\": \"1\", \"a.b\": \"2\", \"2024\": \"3\", \"größe\": \"4\"" },
-        /* objects and arrays */
+    };
+    (void)state;
+    check_arguments(cases, MM3_COUNT(cases));
+}
+
+/* Objects and arrays: as JSON, and by nested tags. */
+static void test_nested(void **state)
+{
+    static const argument_case cases[] = {
         { ARG("a", "[1, 2]"), "\"a\": [1, 2]" },
         { ARG("a", "[]"), "\"a\": []" },
         { ARG("a", ""), "\"a\": []" },
@@ -104,6 +130,15 @@ static void test_types(void **state)
           "\"p\": {\"x\": 1, \"next\": {\"x\": 2, \"next\": {\"x\": 3}}}" },
         { ARG("x", ITEM("1") ITEM(ARG("k", "v"))), "\"x\": [\"1\", {\"k\": \"v\"}]" },
         { ARG("x", ARG("k", "v") ARG("l", NS "<item/>")), "\"x\": {\"k\": \"v\", \"l\": [\"\"]}" },
+    };
+    (void)state;
+    check_arguments(cases, MM3_COUNT(cases));
+}
+
+/* Text that looks like tags, and tags that are not closed. */
+static void test_text_and_closers(void **state)
+{
+    static const argument_case cases[] = {
         /* what is no tag stays */
         { ARG("s", "a <b>bold</b> &amp; \"q\" </s> <item>"), "\"s\": \"a <b>bold</b> &amp; \\\"q\\\" </s> <item>\"" },
         { ARG("s", "x" NS "y" NS " z"), "\"s\": \"xy z\"" },
@@ -121,22 +156,11 @@ static void test_types(void **state)
         { NS "<s>x" NS "</s" NS "</s>", "\"s\": \"x</s\"" },
         { "" NS "</nothing>" ARG("s", "x"), "\"s\": \"x\"" },
     };
-    int i;
     (void)state;
-    for (i = 0; i < MM3_COUNT(cases); i++) {
-        mm3_buf text = { 0 }, want = { 0 };
-        parse_example e = { "disabled", NULL, NULL };
-        mm3_buf_printf(&text, OPEN NS "<invoke name=\"f\">%s" NS "</invoke>\n" CLOSE, cases[i].arguments);
-        mm3_buf_printf(&want, "||f({%s})", cases[i].want);
-        e.text = text.data;
-        e.want = want.data;
-        check_parses(&e, 1, parser_tools);
-        mm3_buf_free(&text);
-        mm3_buf_free(&want);
-    }
+    check_arguments(cases, MM3_COUNT(cases));
 }
 
-/* Without parser_tools everything is a string, nested or not. */
+/* Without tools everything is a string, nested or not. */
 static void test_no_tools(void **state)
 {
     static const parse_example examples[] = {
@@ -213,10 +237,8 @@ static void test_nesting(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_no_tools),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_nesting),
+        cmocka_unit_test(test_types),    cmocka_unit_test(test_nested),     cmocka_unit_test(test_text_and_closers),
+        cmocka_unit_test(test_no_tools), cmocka_unit_test(test_round_trip), cmocka_unit_test(test_nesting),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
