@@ -38,12 +38,6 @@ mm3__x512 mm3__x512_at(void *scratch, int n_rows, int k, bool with_scale)
     return p;
 }
 
-static bool all_zero(const uint8_t *codes)
-{
-    __m256i v = _mm256_loadu_si256((const __m256i *)codes);
-    return _mm256_test_epi8_mask(v, _mm256_set1_epi8(0x7F)) == 0;
-}
-
 bool mm3__narrow_weights(const uint8_t *codes, const uint8_t *scales, int k)
 {
     int n = k / MM3_MX_BLOCK;
@@ -53,26 +47,13 @@ bool mm3__narrow_weights(const uint8_t *codes, const uint8_t *scales, int k)
         __mmask64 out = _mm512_mask_cmpgt_epu8_mask(in, v, _mm512_set1_epi8(MM3__NARROW_HIGH - MM3__NARROW_LOW));
         for (; out; out &= out - 1) {
             int i = b + __builtin_ctzll(out);
-            if (scales[i] == 255 || !all_zero(codes + (size_t)i * MM3_MX_BLOCK)) return false;
+            if (scales[i] == 255 || !mm3__all_zero(codes + (size_t)i * MM3_MX_BLOCK)) return false;
         }
     }
     return true;
 }
 
 /* ---- rows of codes ----------------------------------------------------------------------------------------------- */
-
-static mm3__x_row code_row(const uint8_t *codes, const uint8_t *scales, int k, int *top)
-{
-    int high = 0;
-    mm3__x_row row = { 0 };
-    for (int b = 0; b < k / MM3_MX_BLOCK; b++) high = scales[b] > high ? scales[b] : high;
-    for (int b = 0; b < k / MM3_MX_BLOCK; b++)
-        if (scales[b] + MM3__ROW_SPREAD < high && !all_zero(codes + (size_t)b * MM3_MX_BLOCK)) row.wide = true;
-    if (high == 255) row.wide = true;
-    row.exponent = high - 127 - MM3__ROW_LEVEL;
-    *top = high;
-    return row;
-}
 
 /* Exponent that block b gets: 2^(scale - top + level); 0 for a block of zeros far below. */
 static int block_exponent(const uint8_t *scales, int b, int n_blocks, int top)
@@ -170,7 +151,7 @@ void mm3__x512_prepare(const mm3__x512 *p, const float *x, const uint8_t *x_code
         const uint8_t *codes = x_codes ? x_codes + (size_t)i * k : NULL;
         const uint8_t *scales = x_codes ? x_scales + (size_t)i * (k / MM3_MX_BLOCK) : NULL;
         int top = 0;
-        mm3__x_row row = x_codes ? code_row(codes, scales, p->k, &top) : float_row(x + (size_t)i * k, p->k);
+        mm3__x_row row = x_codes ? mm3__code_row(codes, scales, p->k, &top) : float_row(x + (size_t)i * k, p->k);
         if (i_thread == 0) p->row[i] = row;
         if (row.wide) continue; /* what is there is multiplied, but not used */
         if (x_codes)

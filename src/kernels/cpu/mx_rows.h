@@ -25,6 +25,29 @@ typedef struct mm3__x_row {
 } mm3__x_row;
 
 /* x * 2^exponent, exact where the result is a normal number; also where 2^exponent alone would be none. */
+/* Whether a block of codes holds zeros alone, of either sign. */
+static inline bool mm3__all_zero(const uint8_t *codes)
+{
+    unsigned any = 0;
+    for (int i = 0; i < MM3_MX_BLOCK; i++) any |= codes[i] & 0x7Fu;
+    return any == 0;
+}
+
+/* What is known of an input row of k codes; *top is its largest scale byte. */
+static inline mm3__x_row mm3__code_row(const uint8_t *codes, const uint8_t *scales, int k, int *top)
+{
+    int high = 0;
+    mm3__x_row row = { 0 };
+    for (int b = 0; b < k / MM3_MX_BLOCK; b++) high = scales[b] > high ? scales[b] : high;
+    for (int b = 0; b < k / MM3_MX_BLOCK; b++)
+        if (scales[b] + MM3__ROW_SPREAD < high && !mm3__all_zero(codes + (size_t)b * MM3_MX_BLOCK)) row.wide = true;
+    if (high == 255) row.wide = true;
+    row.exponent = high - 127 - MM3__ROW_LEVEL;
+    *top = high;
+    return row;
+}
+
+/* x times 2^exponent, -252 to 254. */
 static inline float mm3__times_power(float x, int exponent)
 {
     int half = exponent / 2; /* both halves have one sign: what one loses the result loses too */

@@ -53,26 +53,6 @@ mm3__avx2 mm3__avx2_at(const mm3_tactic *tactic, void *scratch, int n_rows, int 
                         .tile = (float *)(tiles + (size_t)i_thread * tile_bytes(tactic)) };
 }
 
-static bool all_zero(const uint8_t *codes)
-{
-    unsigned any = 0;
-    for (int i = 0; i < MM3_MX_BLOCK; i++) any |= codes[i] & 0x7Fu;
-    return any == 0;
-}
-
-static mm3__x_row code_row(const uint8_t *codes, const uint8_t *scales, int k, int *top)
-{
-    int high = 0;
-    mm3__x_row row = { 0 };
-    for (int b = 0; b < k / MM3_MX_BLOCK; b++) high = scales[b] > high ? scales[b] : high;
-    for (int b = 0; b < k / MM3_MX_BLOCK; b++)
-        if (scales[b] + MM3__ROW_SPREAD < high && !all_zero(codes + (size_t)b * MM3_MX_BLOCK)) row.wide = true;
-    if (high == 255) row.wide = true;
-    row.exponent = high - 127 - MM3__ROW_LEVEL;
-    *top = high;
-    return row;
-}
-
 /* NaNs and infinities are not counted: they come out as they should whatever the exponent. */
 static mm3__x_row float_row(const float *x, int k)
 {
@@ -106,7 +86,7 @@ void mm3__avx2_prepare(const mm3__avx2 *a, int n_rows, int k, const float *x, co
         const float *from = x + i * (size_t)k; /* of floats */
         float *to = a->x + i * (size_t)k;
         int top = 0;
-        mm3__x_row row = x_codes ? code_row(codes, scales, k, &top) : float_row(from, k);
+        mm3__x_row row = x_codes ? mm3__code_row(codes, scales, k, &top) : float_row(from, k);
         if (i_thread == 0) a->row[i] = row;
         if (row.wide) continue; /* what is there is multiplied, but not used */
         for (int b = begin; b < end; b++) {
@@ -143,7 +123,7 @@ static bool narrow_weights(const uint8_t *codes, const uint8_t *scales, int k)
     if (high == 255) return false;
     for (int b = 0; b < n; b++)
         if ((scales[b] < MM3__NARROW_LOW || scales[b] > MM3__NARROW_HIGH) &&
-            !all_zero(codes + (size_t)b * MM3_MX_BLOCK))
+            !mm3__all_zero(codes + (size_t)b * MM3_MX_BLOCK))
             return false;
     return true;
 }
