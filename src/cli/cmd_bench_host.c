@@ -1,5 +1,4 @@
 /* mm3 bench host: what is done beside the steps, each part in a process of its own: its time and its memory. */
-#include <dirent.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -7,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "bench/bench.h"
 #include "cli/cli.h"
 
@@ -43,14 +43,19 @@ static bool make_folder(char *dir, size_t n)
     return false;
 }
 
-static void remove_folder(const char *dir)
+static bool remove_file(void *dir, const char *name)
 {
-    DIR *d = *dir ? opendir(dir) : NULL;
-    struct dirent *entry;
-    while (d && (entry = readdir(d)))
-        if (entry->d_name[0] != '.') (void)unlinkat(dirfd(d), entry->d_name, 0);
-    if (d) closedir(d);
-    if (*dir) (void)rmdir(dir);
+    char *path = name[0] == '.' ? NULL : mm3_path_join(dir, name);
+    if (path) (void)unlink(path);
+    mm3_free(path);
+    return true;
+}
+
+static void remove_folder(char *dir)
+{
+    if (!*dir) return;
+    mm3_dir_each(dir, remove_file, dir);
+    (void)rmdir(dir);
 }
 
 /* ---- children -------------------------------------------------------------------------------------------------- */
