@@ -41,18 +41,24 @@ char *mm3_strdup(const char *s)
     return copy ? memcpy(copy, s, n) : NULL;
 }
 
-/* Large areas ask for huge pages: a KV pool is read a page here and a page there, and with pages of 4 KiB the look-ups
- * of addresses cost a quarter of the time. */
+enum { HUGE_PAGE = 2 << 20 };
+
+void mm3_memory_want_huge(void *p, size_t n_bytes)
+{
+    uintptr_t first = ((uintptr_t)p + HUGE_PAGE - 1) & ~(uintptr_t)(HUGE_PAGE - 1);
+    uintptr_t last = ((uintptr_t)p + n_bytes) & ~(uintptr_t)(HUGE_PAGE - 1);
+    if (first < last) (void)madvise((unsigned char *)p + (first - (uintptr_t)p), last - first, MADV_HUGEPAGE);
+}
+
 void *mm3_alloc_aligned(size_t n_bytes)
 {
-    enum { HUGE_PAGE = 2 << 20 };
     size_t align = n_bytes >= 2 * HUGE_PAGE ? HUGE_PAGE : 64;
     void *p;
     if (too_large(n_bytes) || n_bytes > SIZE_MAX - HUGE_PAGE) return NULL;
     n_bytes = n_bytes ? (n_bytes + align - 1) & ~(align - 1) : 64;
     p = aligned_alloc(align, n_bytes);
     if (!p) return NULL;
-    if (align == HUGE_PAGE) (void)madvise(p, n_bytes, MADV_HUGEPAGE); /* a wish */
+    mm3_memory_want_huge(p, n_bytes);
     return memset(p, 0, n_bytes);
 }
 

@@ -135,7 +135,9 @@ typedef struct mm3__warm {
     mm3_step_shape shape; /* that the step block is filled for */
     int n_borrowed;       /* KV pages, from the first on: they are lent by the sequences to come */
 } mm3__warm;
-/* Run one step with natives: random tokens, at the end of the shortest context, over borrowed pages.
+/* Fill the step block: random tokens, at the end of the shortest context, over borrowed pages. */
+void mm3__warm_inputs(mm3__warm *w, const mm3_step_shape *shape);
+/* The same, and run one step with natives.
  * errors  those of the step */
 mm3_status mm3__warm_up(mm3__warm *w, const mm3_step_shape *shape);
 /* mm3_tune_options.states: contexts for what reads the cache, draws for what reads experts. */

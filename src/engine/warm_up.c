@@ -46,6 +46,19 @@ static int common_divisor(int a, int b)
     return a;
 }
 
+typedef struct borrowed {
+    mm3_forward *forward;
+    int n;
+} borrowed;
+
+/* Each thread its part: most of the time goes into memory that is touched for the first time. */
+static void fill_pages(const mm3_call *call, int i_thread, int n_threads)
+{
+    const borrowed *b = call->op;
+    int first = (int)((int64_t)b->n * i_thread / n_threads), end = (int)((int64_t)b->n * (i_thread + 1) / n_threads);
+    mm3_forward_fill_pages(b->forward, first, end - first);
+}
+
 /* Pages with numbers of an ordinary size in them, lent by the sequences to come; as many as make twice the last cache
  * stand for all. Sequences that share pages have no common one at the same place, since their number and max_pages
  * have no common divisor. */
@@ -55,11 +68,13 @@ static void borrow_pages(mm3__warm *w)
     size_t want = 2 * mm3_device_info_of(e->device)->last_cache_bytes / mm3_page_bytes(&e->model->config, e->kv_type);
     int32_t *table = mm3_forward_step(e->forward)->table;
     int max_pages = (e->context + MM3_PAGE_TOKENS - 1) / MM3_PAGE_TOKENS;
+    mm3_call fill = { .run = fill_pages };
     if (w->n_borrowed > 0) return;
     w->n_borrowed = (int)MM3_MIN(MM3_MAX(want, (size_t)e->max_batch) + (size_t)max_pages, (size_t)e->n_pages);
     if ((size_t)w->n_borrowed < mm3_mul((size_t)e->max_batch, (size_t)max_pages))
         while (common_divisor(w->n_borrowed, max_pages) != 1) w->n_borrowed--;
-    mm3_forward_fill_pages(e->forward, 0, w->n_borrowed);
+    fill.op = &(borrowed){ e->forward, w->n_borrowed };
+    mm3_device_run(e->device, &fill, 1);
     for (int i = 0; i < e->max_batch * max_pages; i++) table[i] = i % w->n_borrowed;
 }
 
@@ -70,12 +85,10 @@ mm3_sample_row mm3__ordinary_sampling(int i)
     };
 }
 
-mm3_status mm3__warm_up(mm3__warm *w, const mm3_step_shape *shape)
+void mm3__warm_inputs(mm3__warm *w, const mm3_step_shape *shape)
 {
     mm3_engine *e = w->engine;
     mm3_step_block *b = mm3_forward_step(e->forward);
-    mm3_recorder *eager = NULL;
-    mm3_status st;
     uint64_t r = 1;
     w->shape = *shape;
     borrow_pages(w);
@@ -87,6 +100,14 @@ mm3_status mm3__warm_up(mm3__warm *w, const mm3_step_shape *shape)
         b->logit_position[i] = b->position[b->logit_row[i]];
         b->sample[i] = mm3__ordinary_sampling(i);
     }
+}
+
+mm3_status mm3__warm_up(mm3__warm *w, const mm3_step_shape *shape)
+{
+    mm3_engine *e = w->engine;
+    mm3_recorder *eager = NULL;
+    mm3_status st;
+    mm3__warm_inputs(w, shape);
     MM3_TRY(mm3_eager_open(&eager, e->device, mm3_choose_native, e->pins));
     st = mm3_forward_issue(e->forward, eager, shape);
     mm3_eager_close(&eager);

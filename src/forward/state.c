@@ -155,6 +155,7 @@ mm3_status mm3_forward_open(mm3_forward **out, const mm3_model *model, const mm3
     f->memory = mm3_alloc_aligned(f->n_memory);
     /* calloc: pages that no sequence uses yet cost nothing */
     f->kv_memory = kv_bytes < SIZE_MAX - 64 ? mm3_calloc(kv_bytes + 64, 1) : NULL;
+    if (f->kv_memory) mm3_memory_want_huge(f->kv_memory, kv_bytes + 64);
     if (!f->kv || !f->memory || !f->kv_memory) {
         st = mm3_fail(MM3_ERR_NOMEM, MM3_HERE,
                       "out of memory: %.3f GB of step buffers and %.3f GB of KV pages: lower --context, --max-batch, "
@@ -211,14 +212,20 @@ void mm3_forward_set_n_token(mm3_forward *forward, int n)
 
 void mm3_forward_fill_pages(mm3_forward *forward, int first, int n)
 {
-    size_t begin = forward->page_bytes * (size_t)first, end = begin + forward->page_bytes * (size_t)n;
+    size_t size = forward->page_bytes, n_lines = size / 64;
+    unsigned char *page = forward->kv_pool + size * (size_t)first;
     uint32_t r = 12345u + 2654435761u * (uint32_t)first;
-    for (size_t at = begin; at + 4 <= end; at += 4) { /* +-[0.5, 2) as FP32, or as two BF16 */
+    for (size_t at = 0; at + 4 <= size && n > 0; at += 4) { /* +-[0.5, 2) as FP32, or as two BF16 */
         uint32_t bits;
         r = r * 1664525u + 1013904223u;
         bits = (r & 0x80FFFFFFu) | 0x3F000000u;
         if (forward->options.kv_type == MM3_BF16) bits = (r & 0x80FF80FFu) | 0x3F003F00u;
-        memcpy(forward->kv_pool + at, &bits, 4);
+        memcpy(page + at, &bits, 4);
+    }
+    for (int i = 1; i < n; i++) { /* the others are the first one, each turned by another number of lines */
+        size_t turn = 64 * ((size_t)i * 37 % MM3_MAX(n_lines, (size_t)1));
+        memcpy(page + size * (size_t)i, page + turn, size - turn);
+        memcpy(page + size * (size_t)i + (size - turn), page, turn);
     }
 }
 
