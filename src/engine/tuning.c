@@ -204,9 +204,12 @@ done:
 static mm3_status tune_steps(tuning *t)
 {
     if (t->options->deterministic) return tune_together(t);
-    for (int i = 0; i < t->n_steps; i++) {
-        mm3_tuner_share(t->e->tuner, t->n_steps - i);
-        MM3_TRY(tune_list(t, t->step[i].stages, t->step[i].n_stages, &t->step[i].shape, 0));
+    for (int pass = 0; pass < 2; pass++) { /* what a list's share did not suffice for has what the others left */
+        t->n_tuned_before = 0;
+        for (int i = 0; i < t->n_steps; i++) {
+            mm3_tuner_share(t->e->tuner, t->n_steps - i);
+            MM3_TRY(tune_list(t, t->step[i].stages, t->step[i].n_stages, &t->step[i].shape, 0));
+        }
     }
     return MM3_OK;
 }
@@ -258,7 +261,7 @@ static mm3_status judge_step(tuning *t, const planned_step *s, const pair_of_gra
         snprintf(title, sizeof title, "step %s", name);
         if (!known || !known->timed) { /* it will be timed, in the middle of what contexts there are */
             MM3_CHECK(progress(t, 0, 0, title, NULL), MM3_ERR_CANCELLED, "tuning was cancelled");
-            MM3_TRY(mm3__warm_up(&t->warm, &s->shape));
+            mm3__warm_inputs(&t->warm, &s->shape);
             mm3__warm_to_middle(&t->warm);
         }
         MM3_TRY(mm3_tuner_joint(e->tuner, name, s->stages, s->n_stages, mm3_record_graph(pair->winners),

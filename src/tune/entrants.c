@@ -126,6 +126,8 @@ bool mm3__decision_is_current(const mm3_decision *d, const mm3__entrant *entrant
     return true;
 }
 
+bool mm3__is_left(const mm3_decision *d) { return d && d->made_here && d->how == MM3_HOW_UNTIMED; }
+
 /* ---- what is written down ---------------------------------------------------------------------------------------- */
 
 static mm3_tried tried_of(const mm3__entrant *e, mm3_how how, char *choice, char *why)

@@ -14,7 +14,7 @@ static const double SHORT_S = 40e-6; /* a measurement lasts at least this long, 
 static const double LONG_S = 1.5e-3; /* beyond this contracts are left out, if those that stay are cold */
 static const double TOO_LONG_S = 50e-3;
 static const double MANY_STATES_S = 0.5e-3; /* in its first state: what takes longer is timed in the middle one alone */
-static const double BATCH_S = 0.5e-3;       /* below this the least of several is taken, where there is one state */
+static const double BATCH_S = 0.5e-3;       /* below this the least of several is taken */
 
 /* What the calls of this file work on. */
 typedef struct streaming {
@@ -205,12 +205,23 @@ static mm3_status find_cold(const mm3__bench *b, lane *l, void *contract)
     return st;
 }
 
-/* Room to read through; half as much where memory is short, and none rather than an error. */
+static void write_through(const mm3_call *call, int i_thread, int n_threads)
+{
+    const streaming *s = call->op;
+    size_t share = s->n_bytes / (size_t)n_threads, begin = (size_t)i_thread * share;
+    memset((unsigned char *)(uintptr_t)s->at + begin, 1, i_thread == n_threads - 1 ? s->n_bytes - begin : share);
+}
+
+/* Room to read through, as much as any stage may ask for, in pages of its own: all threads touch it, since that takes
+ * long. Half as much where memory is short, and none rather than an error. */
 static void need_stream(mm3_tuner *t, size_t n_bytes)
 {
     while (t->n_stream < n_bytes) {
-        unsigned char *p = mm3_alloc_aligned(n_bytes); /* zeroed by writing: pages of its own */
+        unsigned char *p = mm3_malloc(n_bytes);
         if (p) {
+            mm3_call touch = { .run = write_through, .op = &(streaming){ p, n_bytes } };
+            mm3_memory_want_huge(p, n_bytes);
+            mm3_device_run(t->device, &touch, 1);
             mm3_free(t->stream);
             t->stream = p;
             t->n_stream = n_bytes;
@@ -225,19 +236,20 @@ static mm3_status size_lane(mm3__bench *b, lane *l, double launch_s)
 {
     const mm3_op_info *info = mm3_op_info_of(b->work->op);
     double cache = 2.0 * (double)b->tuner->info->last_cache_bytes, bytes = 0, rest;
-    bool cold = b->work->step_bytes >= cache;
+    bool cold = b->work->step_bytes >= cache, may_drop = cold && !reads_kv(b) && mm3_cache_drop(l, 0);
     while (l->n_used < l->stage->n) {
         double so_far = l->n_used * launch_s;
-        if (l->n_used > 0 && (so_far > TOO_LONG_S || (so_far > LONG_S && (!cold || bytes >= cache)))) break;
+        bool enough = !cold || may_drop || bytes >= cache;
+        if (l->n_used > 0 && (so_far > TOO_LONG_S || (so_far * l->n_states > LONG_S && enough))) break;
         bytes += info->bytes(l->stage->contract[l->n_used]);
         MM3_TRY(save_outputs(b, l->stage->contract[l->n_used++]));
     }
-    rest = MM3_MIN(b->work->step_bytes - bytes, cache);
+    rest = MM3_MIN(b->work->step_bytes, cache) - bytes;
     l->repeat = 1;
-    if (cold && bytes < cache && rest > 0) {
-        if (reads_kv(b) || !mm3_cache_drop(l, 0)) {
+    if (cold && rest > 0) {
+        if (!may_drop) {
             l->n_stream = (size_t)rest;
-            need_stream(b->tuner, l->n_stream);
+            need_stream(b->tuner, (size_t)cache);
             find_warm(b, l);
         } else {
             for (int i = 0; i < l->n_used; i++) MM3_TRY(find_cold(b, l, l->stage->contract[i]));
@@ -279,14 +291,15 @@ mm3_status mm3__bench_open(mm3__bench **out, mm3_tuner *t, const mm3__work *w)
         l->begin.now = l->end.now = t->options.now;
         MM3_GOTO(save_outputs(b, l->stage->contract[0]));
         MM3_GOTO(time_native(t, w->op, l->stage->contract[0], &launch_s));
-        MM3_GOTO(size_lane(b, l, launch_s));
         l->n_states = 1;
         if (t->options.states)
             l->n_states = MM3_MIN(MM3_MAX(t->options.states(t->options.user, l->stage, -1), 1), (int)MAX_STATES);
         if (launch_s > MANY_STATES_S) {
             l->first_state = (l->n_states - 1) / 2;
             l->n_states = 1;
+            if (l->first_state > 0) t->options.states(t->options.user, l->stage, l->first_state);
         }
+        MM3_GOTO(size_lane(b, l, launch_s)); /* in the state that it is timed in: what it reads may fill the caches */
     }
     *out = b;
     b = NULL;
@@ -374,9 +387,11 @@ double mm3__bench_measure(void *bench, int i, int i_workload)
     x = &b->timed[i * b->work->n_groups + g];
     if (b->tuner->options.states)
         b->tuner->options.states(b->tuner->options.user, l->stage, l->first_state + i_workload);
-    if (x->n_batches == 0) { /* caches, branches and clocks get used to it */
+    if (x->n_batches == 0 && l->evict.n_bytes) {
+        x->n_batches = 1;
+    } else if (x->n_batches == 0) { /* caches, branches and clocks get used to it */
         best = replay(b, l, x);
-        x->n_batches = l->evict.n_bytes || l->n_states > 1 || best * l->n_used * l->repeat > BATCH_S ? 1 : N_BATCHES;
+        x->n_batches = best * l->n_used * l->repeat > BATCH_S ? 1 : N_BATCHES;
         if (best * l->n_used * l->repeat > TOO_LONG_S) return best;
     }
     best = replay(b, l, x);

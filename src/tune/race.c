@@ -5,8 +5,9 @@
  * "a beats b" is said only when, of
  *    3 rounds or more, every r is below 1/drop, or below t by 8 times what they differ among themselves
  *    5 rounds or more, every r is below 0.8, or below t by twice what they differ among themselves
- *    7 rounds or more, every r but one is below 0.8
+ *    7 rounds or more, every r is below 0.9, or all but one below 0.8
  *   10 rounds or more, the upper end of the interval of the median of r is below t
+ *    5 rounds or more when the time is spent, three quarters of the r are below t
  * and "a does not beat b" when the same holds on the other side of t, or all of 5 are above 1. The
  * interval is the one between order statistics that holds the median with 99.8 % whatever the
  * distribution: an outlier counts as one round. */
@@ -16,7 +17,7 @@
 #include "tune/search.h"
 
 enum { MIN_ROUNDS = 3, FEW = 5, SOME = 7, ENOUGH = 10 };
-enum { MORE = 10 }; /* times the time for what seems ahead */
+enum { MORE = 4 }; /* times the time for what seems ahead */
 typedef enum answer { NO, UNSURE, YES } answer;
 
 typedef struct race {
@@ -24,6 +25,7 @@ typedef struct race {
     const mm3_race_rules *rules;
     mm3_racer *racer;
     bool *live;   /* [n] still measured */
+    bool spent;   /* there is no time to be sure: what is likely is said */
     double *time; /* [n, max_rounds, n_workloads] */
     double *work; /* [max_rounds] */
 } race;
@@ -99,8 +101,9 @@ static answer beats(const race *r, int a, int b)
     if (r->work[0] - span > threshold) return NO;
     if (r->work[n - 1] < 1 / r->rules->drop) return YES;
     if (n >= FEW && r->work[n - 1] < 0.8) return YES;
-    if (n >= SOME && r->work[n - 2] < 0.8) return YES;
+    if (n >= SOME && (r->work[n - 2] < 0.8 || r->work[n - 1] < 0.9)) return YES;
     if (n >= FEW && r->work[0] > 1) return NO;
+    if (r->spent && n >= FEW && r->work[n - 1 - n / 4] < threshold) return YES;
     if (n < ENOUGH) return UNSURE;
     j = order_statistic(n);
     if (r->work[n - j] < threshold) return YES;
@@ -206,6 +209,12 @@ static int n_live(const race *r)
     return n;
 }
 
+/* Whether the time for this race is spent: what seems ahead has more of it. */
+static bool is_spent(const race *r, int n_rounds, double taken)
+{
+    return n_rounds >= FEW && taken > r->rules->enough_s * (is_promising(r) ? MORE : 1);
+}
+
 static void run_round(race *r, int round, mm3_race_measure *measure, void *user)
 {
     for (int k = 0; k < r->n; k++) {
@@ -262,12 +271,13 @@ mm3_status mm3_race(int n, mm3_race_measure *measure, void *user, const mm3_race
     memset(racer, 0, (size_t)n * sizeof *racer);
     for (int i = 0; i < n; i++) r.live[i] = true;
     while (n_rounds < r.max_rounds && n_live(&r) > 0) {
-        double now = rules->now ? rules->now(user) : mm3_now_s();
-        if (now - start > rules->limit_s) break;
-        if (n_rounds >= FEW && now - start > rules->enough_s * (is_promising(&r) ? MORE : 1)) break;
+        double taken = (rules->now ? rules->now(user) : mm3_now_s()) - start;
+        r.spent = taken > rules->limit_s || is_spent(&r, n_rounds, taken);
+        if (r.spent) break;
         run_round(&r, n_rounds++, measure, user);
-        if (n_rounds >= 2 && holder_of(&r) >= 0) drop(&r);
-        if (n_rounds >= MIN_ROUNDS && holder_of(&r) >= 0 && settle(&r)) break;
+        if (holder_of(&r) < 0) continue;
+        if (n_rounds >= 2) drop(&r);
+        if (n_rounds >= MIN_ROUNDS && (taken >= rules->least_s || n_live(&r) < 2) && settle(&r)) break;
     }
     if (holder_of(&r) >= 0) {
         *decided = n_rounds >= MIN_ROUNDS;

@@ -33,7 +33,7 @@ double mm3__budget_left(const mm3_tuner *t, bool for_stages)
 void mm3_tuner_share(mm3_tuner *t, int n_lists)
 {
     t->share_end = 0;
-    t->share_end = mm3_now_s() + mm3__budget_left(t, true) / MM3_MAX(n_lists, 1);
+    t->share_end = mm3_now_s() + mm3__budget_left(t, true) * 2 / (MM3_MAX(n_lists, 1) + 1);
 }
 
 mm3_status mm3__scratch_need(mm3_tuner *t, size_t n_bytes)
@@ -162,8 +162,8 @@ static mm3_status is_known(mm3_tuner *t, const mm3__work *w, bool *known)
     int n;
     *known = false;
     if (!d) return MM3_OK;
-    if (d->made_here) {
-        *known = true;
+    if (d->made_here) { /* what the share of an earlier list did not suffice for is looked at again */
+        *known = !mm3__is_left(d) || mm3__budget_left(t, true) <= 0;
         return MM3_OK;
     }
     MM3_TRY(mm3__entrants(t, w, &entrant, &n));

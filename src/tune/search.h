@@ -7,7 +7,7 @@
 #include "kernels/kernels.h"
 
 /* How it is measured and decided: plans made under another number are misses. */
-enum { MM3_TUNE_POLICY = 2 };
+enum { MM3_TUNE_POLICY = 3 };
 /* What the engine's states are: contexts for what reads the KV cache, draws for what reads experts. */
 #define MM3_TUNE_WORKLOAD "ctx 1k,8k,32k routing uniform"
 
@@ -18,15 +18,16 @@ typedef struct mm3_race_rules {
     int n_workloads; /* a round's ratio is the mean over these */
     int max_rounds;
     double margin;   /* a challenger must be faster by more than this part: 0.02 */
-    double drop;     /* twice this far behind at once is out: 1.25 */
-    double enough_s; /* after this many seconds of now() five rounds are enough; 10 times that if one seems ahead */
+    double drop;     /* this far behind in two rounds is out, the holder in three: 1.25 */
+    double least_s;  /* before this nothing within `drop` is said to be settled: noise comes in spells */
+    double enough_s; /* after this many seconds of now() five rounds are enough; 4 times that if one seems ahead */
     double limit_s;  /* after this many no round begins */
     double (*now)(void *user); /* NULL: mm3_now_s */
 } mm3_race_rules;
 /* One workload, a margin of 2 %, no limit of time. */
 #define MM3_RACE_RULES                    \
     {                                     \
-        1, 60, 0.02, 1.25, 1e9, 1e9, NULL \
+        1, 60, 0.02, 1.25, 0, 1e9, 1e9, NULL \
     }
 
 /* Seconds of one round of competitor i on a workload; negative: it failed and is out. */
@@ -64,7 +65,7 @@ typedef struct mm3_tune_options {
     bool force;                    /* ignore memory and cache; replace what they hold */
     bool deterministic;            /* only row-invariant tactics, one decision per key without m */
     double budget_s;               /* for everything from mm3_tuner_open on; a fifth is kept for joint checks */
-    double stage_s;                /* how long a stage of ordinary weight is timed; up to 4 times that */
+    double stage_s;                /* how long a stage of ordinary weight is timed; up to 3 times that */
     size_t max_scratch;            /* bytes that a candidate may ask for; 0: a quarter of the machine's memory */
     mm3_kernels_of_fn *kernels_of; /* NULL: mm3_kernels_of */
     double (*now)(void);           /* what launches are timed by; NULL: mm3_now_s */
@@ -77,10 +78,10 @@ typedef struct mm3_tune_options {
     int (*states)(void *user, const mm3_stage *stage, int i);
     void *user;
 } mm3_tune_options;
-/* No cache, no pins, a budget of 60 s, 30 ms a stage. */
+/* No cache, no pins, a budget of 60 s, 20 ms a stage. */
 #define MM3_TUNE_OPTIONS_INIT                                                                            \
     {                                                                                                    \
-        NULL, NULL, "ctx as is routing as is", false, false, 60.0, 0.03, 0, NULL, NULL, NULL, NULL, NULL \
+        NULL, NULL, "ctx as is routing as is", false, false, 60.0, 0.02, 0, NULL, NULL, NULL, NULL, NULL \
     }
 
 /* What a tuner did. */

@@ -5,6 +5,7 @@
 
 enum { PARTS = 50 };
 static const double LEAST_S = 0.05; /* of timing, for a stage */
+static const double LEAST = 0.3;    /* part of stage_s before which no near race is settled */
 
 static int count_in(const mm3__entrant *entrant, int n)
 {
@@ -37,7 +38,7 @@ static double worth(const mm3__work *w)
 {
     double bytes = 0;
     for (int i = 0; i < w->group[0]->n; i++) bytes += mm3_op_info_of(w->op)->bytes(w->group[0]->contract[i]);
-    return MM3_MIN(MM3_MAX(16 * bytes / w->step_bytes, 0.5), 4.0);
+    return MM3_MIN(MM3_MAX(16 * bytes / w->step_bytes, 0.5), 3.0);
 }
 
 /* Race those that are in. Candidates whose graph can't be recorded are left out. */
@@ -66,6 +67,7 @@ static mm3_status race(mm3_tuner *t, const mm3__work *w, mm3__bench *bench, mm3_
     rules.n_workloads = mm3__bench_workloads(bench);
     /* A part of what is left: however many stages follow, some is left for each. */
     rules.limit_s = mm3__budget_left(t, true);
+    rules.least_s = LEAST * t->options.stage_s;
     rules.enough_s = MM3_MIN(t->options.stage_s * worth(w), MM3_MAX(rules.limit_s / PARTS, LEAST_S));
     MM3_GOTO(mm3_race(n_in, measure, &f, &rules, racer, &first, decided));
     for (int i = 0; i < n_in; i++) entrant[of[i]].result = racer[i];
@@ -114,6 +116,7 @@ mm3_status mm3__stage_tune(mm3_tuner *t, const mm3__work *w)
     mm3_status st = MM3_OK;
     int n, winner;
     MM3_GOTO(mm3__entrants(t, w, &entrant, &n));
+    t->counts.untimed -= mm3__is_left(mm3_plan_find(t->plan, w->key));
     winner = first_in(entrant, n);
     if (count_in(entrant, n) <= 1)
         how = MM3_HOW_ALONE;

@@ -65,6 +65,8 @@ mm3_status mm3__entrants(mm3_tuner *t, const mm3__work *w, mm3__entrant **entran
 void mm3__entrant_leave_out(mm3__entrant *e, mm3_fate fate, const char *fmt, ...) MM3_PRINTF(3, 4);
 /* Whether the decision was made among these very entrants. */
 bool mm3__decision_is_current(const mm3_decision *d, const mm3__entrant *entrant, int n);
+/* Whether this run left the stage native because a share of the budget was spent; NULL: no decision. */
+bool mm3__is_left(const mm3_decision *d);
 /* Keep a decision: `winner` was chosen, the others are what was tried. */
 mm3_status mm3__decide(mm3_tuner *t, const mm3__work *w, const mm3__entrant *entrant, int n, int winner, mm3_how how);
 

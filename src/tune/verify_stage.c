@@ -6,7 +6,8 @@
 #include "tune/tuner.h"
 
 enum { MAX_TWINS = MM3__MAX_GROUPS + 2, N_REPLAYS = 2, N_TRIES = 2 };
-static const double SLOW_S = 0.005; /* a launch that takes longer is verified on one contract */
+static const double SLOW_S = 5e-3;        /* a launch that takes longer is verified on one contract */
+static const double SLOW_REPLAY_S = 1e-3; /* the same under replay, where the others have been seen */
 
 typedef struct twins {
     mm3__twin *twin[MAX_TWINS]; /* owned */
@@ -62,7 +63,7 @@ static mm3_status add_twin(twins *s, const mm3__work *w, const void *contract)
 
 /* One contract of each group; where a launch is short, of the first group also the middle one and the last: their
  * weights are others. */
-static mm3_status open_twins(mm3_tuner *t, const mm3__work *w, twins *s)
+static mm3_status open_twins(mm3_tuner *t, const mm3__work *w, double slow_s, twins *s)
 {
     const mm3_stage *first = w->group[0];
     double start;
@@ -70,7 +71,7 @@ static mm3_status open_twins(mm3_tuner *t, const mm3__work *w, twins *s)
     for (int g = 0; g < w->n_groups; g++) MM3_TRY(add_twin(s, w, w->group[g]->contract[0]));
     start = mm3_now_s();
     MM3_TRY(mm3__op_run(t, w->op, mm3__twin_contract(s->twin[0]), mm3__choose_native, t));
-    if (mm3_now_s() - start > SLOW_S) return MM3_OK;
+    if (mm3_now_s() - start > slow_s) return MM3_OK;
     if (first->n > 2) MM3_TRY(add_twin(s, w, first->contract[first->n / 2]));
     if (first->n > 1) MM3_TRY(add_twin(s, w, first->contract[first->n - 1]));
     return MM3_OK;
@@ -131,7 +132,7 @@ mm3_status mm3__entrants_verify(mm3_tuner *t, const mm3__work *w, mm3__entrant *
     twins s = { 0 };
     mm3_status st = MM3_OK;
     if (t->options.states) t->options.states(t->options.user, w->group[0], 0);
-    MM3_GOTO(open_twins(t, w, &s));
+    MM3_GOTO(open_twins(t, w, SLOW_S, &s));
     MM3_GOTO(run_natives(t, w, &s));
     for (int i = 1; i < n; i++) {
         mm3__entrant *e = &entrant[i];
@@ -184,7 +185,7 @@ mm3_status mm3__entrant_verify_replay(mm3_tuner *t, const mm3__work *w, mm3__ent
     bool right = true;
     int n_wrong = 0, n_states = t->options.states ? t->options.states(t->options.user, w->group[0], -1) : 0;
     if (n_states) t->options.states(t->options.user, w->group[0], (n_states - 1) / 2);
-    MM3_GOTO(open_twins(t, w, &s));
+    MM3_GOTO(open_twins(t, w, SLOW_REPLAY_S, &s));
     MM3_GOTO(mm3_graph_open(&natives, t->device));
     MM3_GOTO(mm3_graph_open(&graph, t->device));
     MM3_GOTO(record(t, w, &s, natives, &arena, mm3__choose_native, t));
