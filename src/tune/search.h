@@ -25,8 +25,8 @@ typedef struct mm3_race_rules {
     double (*now)(void *user); /* NULL: mm3_now_s */
 } mm3_race_rules;
 /* One workload, a margin of 2 %, no limit of time. */
-#define MM3_RACE_RULES                    \
-    {                                     \
+#define MM3_RACE_RULES                       \
+    {                                        \
         1, 60, 0.02, 1.25, 0, 1e9, 1e9, NULL \
     }
 
@@ -105,8 +105,8 @@ typedef struct mm3_tuner mm3_tuner;
 MM3_MUST_USE mm3_status mm3_tuner_open(mm3_tuner **out, mm3_device *device, const mm3_tune_options *options);
 void mm3_tuner_close(mm3_tuner **tuner);
 
-/* n_lists lists of stages, the next one included, are still to come: the next may take its part of the budget for
- * stages, and what it leaves goes to the others. Without this call it may take all. */
+/* n_lists lists of stages, the next one included, are still to come, the costliest first: the next may take 2/(n_lists
+ * + 1) of the budget for stages, and what it leaves goes to the others. Without this call it may take all. */
 void mm3_tuner_share(mm3_tuner *tuner, int n_lists);
 
 /* Decide every stage that has no valid decision yet. The contracts' arrays hold what a real step left there, and hold

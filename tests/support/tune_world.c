@@ -135,19 +135,24 @@ mm3_tune_options tune_options(const char *dir)
     return o;
 }
 
-mm3_tuner *tune_in_share(world *w, const mm3_tune_options *o, issue_fn *issue, int n_lists)
+void tune_again(world *w, mm3_tuner *t, issue_fn *issue, int n_lists)
 {
     mm3_recorder *r = NULL;
-    mm3_tuner *t = NULL;
     const mm3_stage *stages;
     int n;
     assert_int_equal(mm3_collect_open(&r), MM3_OK);
     issue(w, r);
     stages = mm3_collect_stages(r, &n);
-    assert_int_equal(mm3_tuner_open(&t, w->device, o), MM3_OK);
     mm3_tuner_share(t, n_lists);
     assert_int_equal(mm3_tuner_stages(t, stages, n, 0), MM3_OK);
     mm3_collect_close(&r);
+}
+
+mm3_tuner *tune_in_share(world *w, const mm3_tune_options *o, issue_fn *issue, int n_lists)
+{
+    mm3_tuner *t = NULL;
+    assert_int_equal(mm3_tuner_open(&t, w->device, o), MM3_OK);
+    tune_again(w, t, issue, n_lists);
     return t;
 }
 

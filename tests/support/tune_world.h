@@ -42,6 +42,8 @@ mm3_tune_options tune_options(const char *dir);
 mm3_tuner *tune(world *w, const mm3_tune_options *o, issue_fn *issue);
 /* The same where n_lists lists share the budget (mm3_tuner_share). */
 mm3_tuner *tune_in_share(world *w, const mm3_tune_options *o, issue_fn *issue, int n_lists);
+/* Decide what a tuner has not decided yet of the stages of a step. */
+void tune_again(world *w, mm3_tuner *t, issue_fn *issue, int n_lists);
 /* What was decided for a key; what is said of another candidate. They are there. */
 const mm3_decision *tune_decision(const mm3_tuner *t, const char *key);
 const mm3_tried *tune_tried(const mm3_decision *d, const char *choice);

@@ -301,6 +301,50 @@ static void test_time_limit(void **state)
     assert_true(racer[0].rounds >= 10 && racer[0].rounds <= 12);
 }
 
+/* Time for a few rounds of strong noise: nothing is sure, and what most rounds say is taken; where they say nothing, the
+ * first stays. */
+static void test_what_is_likely(void **state)
+{
+    mm3_race_rules rules = MM3_RACE_RULES;
+    mm3_racer racer[MAX_N];
+    bool decided;
+    int n_right = 0, n_displaced = 0;
+    (void)state;
+    rules.now = now;
+    rules.enough_s = 3e-3;
+    for (int i = 0; i < 5 * RUNS; i++) {
+        machine m = machine_of((uint64_t)(i + 31000), 0.06, 0.03, 0.2);
+        m.seconds[0][0] = 1e-3;
+        m.seconds[1][0] = 0.85e-3;
+        n_right += race_with(&m, 2, &rules, racer, &decided) == 1;
+        assert_true(racer[0].rounds < 10);
+        m.seconds[1][0] = 1.03e-3;
+        n_displaced += race_with(&m, 2, &rules, racer, &decided) == 1;
+    }
+    assert_true(n_right >= 270);
+    assert_true(n_displaced <= 30);
+}
+
+/* Before least_s a near race is not settled, however clear its first rounds are; one that is far behind is out. */
+static void test_least_time(void **state)
+{
+    mm3_race_rules rules = MM3_RACE_RULES;
+    mm3_racer racer[MAX_N];
+    bool decided;
+    machine m = machine_of(9, 0.001, 0, 0);
+    (void)state;
+    rules.now = now;
+    rules.least_s = 40e-3;
+    m.seconds[0][0] = 1e-3;
+    m.seconds[1][0] = 1.1e-3;
+    assert_int_equal(race_with(&m, 2, &rules, racer, &decided), 0);
+    assert_true(racer[0].rounds >= 18 && racer[0].rounds <= 21);
+    m.now = 0;
+    m.seconds[1][0] = 2e-3;
+    assert_int_equal(race_with(&m, 2, &rules, racer, &decided), 0);
+    assert_int_equal(racer[0].rounds, 3);
+}
+
 /* Ratios are averaged, not times: a gain where a launch takes long does not pay for a larger loss elsewhere. */
 static void test_workloads(void **state)
 {
@@ -332,6 +376,8 @@ int main(void)
         cmocka_unit_test(test_rounds_follow_the_noise),
         cmocka_unit_test(test_failures),
         cmocka_unit_test(test_time_limit),
+        cmocka_unit_test(test_what_is_likely),
+        cmocka_unit_test(test_least_time),
         cmocka_unit_test(test_workloads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

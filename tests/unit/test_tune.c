@@ -247,6 +247,12 @@ static void test_budget(void **state)
     o.budget_s = 60;
     t = tune_in_share(w, &o, issue_linears_of_m, INT_MAX);
     assert_int_equal(tune_decision(t, LINEAR_KEY)->how, MM3_HOW_UNTIMED);
+    assert_int_equal(mm3_tuner_counts(t).untimed, 1);
+    /* what the other lists left is for it */
+    tune_again(w, t, issue_linears_of_m, 1);
+    assert_string_equal(tune_decision(t, LINEAR_KEY)->choice, "fast");
+    assert_int_equal(mm3_tuner_counts(t).untimed, 0);
+    assert_int_equal(mm3_tuner_counts(t).tuned, 1);
     mm3_tuner_close(&t);
     mm3_plan_memory_clear();
     /* what a start finds is not undone by one without */

@@ -3,8 +3,8 @@
 
 static const char *refuses(const mm3_device_info *device, const void *contract, const mm3_tactic *tactic)
 {
-    (void)tactic;
-    return mm3__amx_refuses(device, mm3_moe_linear_type(contract));
+    const mm3_moe_linear *op = contract;
+    return mm3__amx_refuses(device, mm3_moe_linear_type(op), op->m, tactic);
 }
 
 static size_t scratch(const void *contract, const mm3_tactic *tactic, int n_threads)

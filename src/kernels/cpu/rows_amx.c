@@ -14,19 +14,18 @@
         .name = (text), .v = { (rows), (chunk), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS] = {
-    TACTIC("r128.k512", 128, 512, MM3__AMX_NONE),
     TACTIC("r128.k512.next", 128, 512, MM3__AMX_NEXT),
     TACTIC("r256.k512.a16", 256, 512, MM3__AMX_ROW16),
-    TACTIC("r256.k256.a16", 256, 256, MM3__AMX_ROW16),
 };
 
-enum { TILE = 16, TILE_BYTES = 1024, PAIR_ROWS = 32, STREAM_CHUNK = 64, MAX_ROWS = 256 };
+enum { TILE = 16, TILE_BYTES = 1024, PAIR_ROWS = 32, STREAM_CHUNK = 64, MAX_ROWS = 256, AHEAD_ROWS = 16 };
 
-const char *mm3__amx_refuses(const mm3_device_info *device, int type)
+const char *mm3__amx_refuses(const mm3_device_info *device, int type, int m, const mm3_tactic *tactic)
 {
     const unsigned need = MM3_CPU_AVX512 | MM3_CPU_AVX512_BF16 | MM3_CPU_AVX512_VBMI | MM3_CPU_AMX_BF16;
     if ((device->features & need) != need) return "needs amx_bf16, avx512_bf16 and avx512_vbmi";
     if (type != MM3_MX) return "is for MX weights only";
+    if (m <= 2 * TILE && tactic->v[MM3__AMX_AHEAD] != MM3__AMX_NEXT) return "is r128.k512.next up to 32 rows";
     return NULL;
 }
 
@@ -288,21 +287,21 @@ static void finish_rows(const work *w, group *rows, int j, int n, bool any_wide)
 
 /* ---- stream ------------------------------------------------------------------------------------------------------ */
 
-static inline __attribute__((always_inline)) void stream_chunk(work *w, int j, int n, int c, bool ahead)
+static inline __attribute__((always_inline)) void stream_chunk(work *w, int j, int n, int c)
 {
     unsigned char *to = w->tiles[c / STREAM_CHUNK % 2];
     const size_t k = (size_t)w->job->k, n_blocks = (size_t)(w->a->x.kp / MM3_MX_BLOCK);
     const uint8_t *codes = codes_of(w, j);
     const char *next = (const char *)codes + PAIR_ROWS * (k + (size_t)c);
     for (int r = 0; r < n; r++) {
-        if (ahead) _mm_prefetch(next + r * 64, _MM_HINT_T1);
+        _mm_prefetch(next + r * 64, _MM_HINT_T1);
         decode_64(w, codes + (size_t)r * k, c, w->group[0].exponent + (size_t)r * n_blocks,
                   to + r / TILE * 2 * TILE_BYTES + r % TILE * 64);
     }
     memory_is_written();
 }
 
-static inline __attribute__((always_inline)) void stream(work *w, int at, bool ahead, const int n_right)
+static inline __attribute__((always_inline)) void stream(work *w, int at, const int n_right)
 {
     const mm3__job *job = w->job;
     const int width0 = MM3_MIN(TILE, job->n_rows), width1 = n_right == 2 ? job->n_rows - TILE : TILE;
@@ -315,7 +314,7 @@ static inline __attribute__((always_inline)) void stream(work *w, int at, bool a
         for (int c = 0; c < w->a->x.kp + STREAM_CHUNK; c += STREAM_CHUNK) {
             int done = c - STREAM_CHUNK;
             const unsigned char *tile = w->tiles[done / STREAM_CHUNK % 2 != 0];
-            if (c < w->a->x.kp) stream_chunk(w, j, n, c, ahead);
+            if (c < w->a->x.kp) stream_chunk(w, j, n, c);
             for (int s = 0; s < 2 && c; s++)
                 multiply(tile + s * TILE_BYTES, tile + (2 + s) * TILE_BYTES,
                          column_tile(w->a, at, width0, done / 32 + s), width0,
@@ -362,8 +361,7 @@ static bool next_item(const work *w, item *it)
 typedef struct decoding {
     int left, r, u, c, per_row; /* units of 64 codes left; row and unit of the next */
     const uint8_t *codes;       /* of row 0 */
-    const char *ahead;          /* NULL, or the memory of the next group, in the order it lies there */
-    size_t ahead_rows;
+    const char *ahead;          /* the memory of the next group, in the order it lies there; NULL: AHEAD_ROWS on */
     const uint16_t *exponent;
     unsigned char *to;
 } decoding;
@@ -377,7 +375,6 @@ static decoding begin_decoding(const work *w, const item *it, unsigned char *to)
     if (w->a->tactic->v[MM3__AMX_AHEAD] == MM3__AMX_NEXT)
         d.ahead = (const char *)codes_of(w, it->j + it->n) + (size_t)it->c * (size_t)it->n +
                   (size_t)it->sub * (size_t)it->n_codes;
-    d.ahead_rows = w->a->tactic->v[MM3__AMX_AHEAD] == MM3__AMX_ROW16 ? 16 : 0;
     return d;
 }
 
@@ -391,7 +388,7 @@ static inline __attribute__((always_inline)) void decode_some(work *w, decoding 
         if (d->ahead)
             _mm_prefetch(d->ahead, _MM_HINT_T1), d->ahead += 64;
         else
-            _mm_prefetch((const char *)codes + d->ahead_rows * k + c, _MM_HINT_T0);
+            _mm_prefetch((const char *)codes + AHEAD_ROWS * k + c, _MM_HINT_T0);
         decode_64(w, codes, c, d->exponent + (size_t)d->r * n_blocks,
                   d->to + (size_t)(d->r / TILE) * row + d->u * 2 * TILE_BYTES + d->r % TILE * 64);
         if (++d->u == d->per_row) {
@@ -464,15 +461,14 @@ void mm3__amx_run(const mm3__job *job, void *user)
     const mm3__amx *a = user;
     unsigned char *own = a->own;
     int at = job->pair ? (int)(job->pair - a->pair) : 0;
-    bool ahead = a->tactic->v[MM3__AMX_AHEAD] != MM3__AMX_NONE;
     work w = { .job = job, .a = a, .decoder = mm3__decoder_load() };
     for (int i = 0; i < 2; i++, own += tile_bytes(a->tactic)) w.tiles[i] = own;
     for (int i = 0; i < 2; i++, own += exponent_bytes(job->k)) w.group[i].exponent = (uint16_t *)own;
     w.sums = own;
     if (job->n_rows <= TILE)
-        stream(&w, at, ahead, 1);
+        stream(&w, at, 1);
     else if (job->n_rows <= 2 * TILE)
-        stream(&w, at, ahead, 2);
+        stream(&w, at, 2);
     else
         block(&w, at);
     _tile_release();

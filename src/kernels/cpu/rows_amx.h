@@ -6,13 +6,14 @@
 
 /* Of a tactic's v: weight rows of a group, codes of a chunk, and which memory is asked for ahead. */
 enum { MM3__AMX_ROWS, MM3__AMX_CHUNK, MM3__AMX_AHEAD };
-enum { MM3__AMX_NONE, MM3__AMX_NEXT, MM3__AMX_ROW16 };
-enum { MM3__AMX_TACTICS = 4 };
+enum { MM3__AMX_NEXT, MM3__AMX_ROW16 };
+enum { MM3__AMX_TACTICS = 2 };
 extern const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS];
 
 /* mm3_kernel.refuses of both operations.
- *   type  of all weights, or -1 where they differ */
-const char *mm3__amx_refuses(const mm3_device_info *device, int type);
+ *   type  of all weights, or -1 where they differ
+ *   m     rows of the step */
+const char *mm3__amx_refuses(const mm3_device_info *device, int type, int m, const mm3_tactic *tactic);
 
 /* A launch. Phase 1 prepares the input rows (mm3__x512_prepare), phase 2 packs them as columns of tiles, phase 3
  * multiplies. Column c is the input row of the c-th listed pair; without a list it is row c. */

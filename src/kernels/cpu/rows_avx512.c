@@ -13,8 +13,8 @@ enum { TILE_COLUMNS = 4, TILE_ROWS = 4 };
         .name = (text), .v = { (tile), (hint), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__avx512_tactics[MM3__AVX512_TACTICS] = {
-    TACTIC("fused", 0, MM3__HINT_NONE, 0),         TACTIC("fused.t2k", 0, MM3__HINT_T0, 2048),
-    TACTIC("fused.nta4k", 0, MM3__HINT_NTA, 4096), TACTIC("tile8", 8, MM3__HINT_NONE, 0),
+    TACTIC("fused.t2k", 0, MM3__HINT_T0, 2048),
+    TACTIC("fused.nta4k", 0, MM3__HINT_NTA, 4096),
     TACTIC("tile32", 32, MM3__HINT_NONE, 0),
 };
 
@@ -75,8 +75,10 @@ static inline __attribute__((always_inline)) void fused_rows(const mm3__job *job
             int at64 = c / 64 + u;
             __m512i first, second, v = mm3__load_codes(codes, c + 64 * u, job->k);
             __m512 s = _mm512_permutexvar_ps(_mm512_add_epi32(pairs, _mm512_set1_epi32(2 * u)), scale);
-            if (hint == MM3__HINT_T0) _mm_prefetch((const char *)codes + c + 64 * u + ahead, _MM_HINT_T0);
-            if (hint == MM3__HINT_NTA) _mm_prefetch((const char *)codes + c + 64 * u + ahead, _MM_HINT_NTA);
+            if (hint == MM3__HINT_T0)
+                _mm_prefetch((const char *)codes + c + 64 * u + ahead, _MM_HINT_T0);
+            else
+                _mm_prefetch((const char *)codes + c + 64 * u + ahead, _MM_HINT_NTA);
             mm3__decode64(decoder, v, &first, &second);
             for (int r = 0; r < n; r++) {
                 __m512 product = dot(_mm512_setzero_ps(), _mm512_loadu_si512(x[r] + 64 * at64), first);
@@ -200,8 +202,6 @@ void mm3__avx512_run(const mm3__job *job, void *user)
         tile(job, a);
     else if (hint == MM3__HINT_T0)
         fused(job, &a->x, MM3__HINT_T0, ahead);
-    else if (hint == MM3__HINT_NTA)
-        fused(job, &a->x, MM3__HINT_NTA, ahead);
     else
-        fused(job, &a->x, MM3__HINT_NONE, 0);
+        fused(job, &a->x, MM3__HINT_NTA, ahead);
 }

@@ -7,7 +7,7 @@
 /* Tactics: how rows meet, and how far ahead memory is asked for. */
 enum { MM3__V_TILE, MM3__V_HINT, MM3__V_AHEAD };
 enum { MM3__HINT_NONE, MM3__HINT_T0, MM3__HINT_NTA };
-enum { MM3__AVX512_TACTICS = 5 };
+enum { MM3__AVX512_TACTICS = 3 };
 extern const mm3_tactic mm3__avx512_tactics[MM3__AVX512_TACTICS];
 
 /* mm3_kernel.refuses of both operations.
