@@ -235,7 +235,7 @@ static void need_stream(mm3_tuner *t, size_t n_bytes)
 static mm3_status size_lane(mm3__bench *b, lane *l, double launch_s)
 {
     const mm3_op_info *info = mm3_op_info_of(b->work->op);
-    double cache = 2.0 * (double)b->tuner->info->last_cache_bytes, bytes = 0, rest;
+    double last = (double)b->tuner->info->last_cache_bytes, cache = 2 * last, bytes = 0, rest;
     bool cold = b->work->step_bytes >= cache, may_drop = cold && !reads_kv(b) && mm3_cache_drop(l, 0);
     while (l->n_used < l->stage->n) {
         double so_far = l->n_used * launch_s;
@@ -248,8 +248,8 @@ static mm3_status size_lane(mm3__bench *b, lane *l, double launch_s)
     l->repeat = 1;
     if (cold && rest > 0) {
         if (!may_drop) {
-            l->n_stream = (size_t)rest;
-            need_stream(b->tuner, (size_t)cache);
+            l->n_stream = (size_t)MM3_MIN(rest, last); /* what a cache holds replaces all that is in it */
+            need_stream(b->tuner, (size_t)last);
             find_warm(b, l);
         } else {
             for (int i = 0; i < l->n_used; i++) MM3_TRY(find_cold(b, l, l->stage->contract[i]));
