@@ -33,7 +33,7 @@ double mm3__budget_left(const mm3_tuner *t, bool for_stages)
 void mm3_tuner_share(mm3_tuner *t, int n_lists)
 {
     t->share_end = 0;
-    t->share_end = mm3_now_s() + mm3__budget_left(t, true) * 2 / (MM3_MAX(n_lists, 1) + 1);
+    t->share_end = mm3_now_s() + mm3__budget_left(t, true) * 2 / (MM3_MAX(n_lists, 1) + 1.0);
 }
 
 mm3_status mm3__scratch_need(mm3_tuner *t, size_t n_bytes)
