@@ -7,7 +7,7 @@
  *    5 rounds or more, every r is below 0.8, or below t by twice what they differ among themselves
  *    7 rounds or more, every r is below 0.9, or all but one below 0.8
  *   10 rounds or more, the upper end of the interval of the median of r is below t
- *    5 rounds or more when the time is spent, three quarters of the r are below t
+ *    5 rounds or more when the time is spent, if what is likely will do, three quarters of the r are below t
  * and "a does not beat b" when the same holds on the other side of t, or all of 5 are above 1. The
  * interval is the one between order statistics that holds the median with 99.8 % whatever the
  * distribution: an outlier counts as one round. */
@@ -103,7 +103,7 @@ static answer beats(const race *r, int a, int b)
     if (n >= FEW && r->work[n - 1] < 0.8) return YES;
     if (n >= SOME && (r->work[n - 2] < 0.8 || r->work[n - 1] < 0.9)) return YES;
     if (n >= FEW && r->work[0] > 1) return NO;
-    if (r->spent && n >= FEW && r->work[n - 1 - n / 4] < threshold) return YES;
+    if (r->spent && r->rules->likely && n >= FEW && r->work[n - 1 - n / 4] < threshold) return YES;
     if (n < ENOUGH) return UNSURE;
     j = order_statistic(n);
     if (r->work[n - j] < threshold) return YES;

@@ -23,11 +23,12 @@ typedef struct mm3_race_rules {
     double enough_s; /* after this many seconds of now() five rounds are enough; 4 times that if one seems ahead */
     double limit_s;  /* after this many no round begins */
     double (*now)(void *user); /* NULL: mm3_now_s */
+    bool likely;               /* when the time is over, three quarters of the rounds are enough to win */
 } mm3_race_rules;
 /* One workload, a margin of 2 %, no limit of time. */
-#define MM3_RACE_RULES                       \
-    {                                        \
-        1, 60, 0.02, 1.25, 0, 1e9, 1e9, NULL \
+#define MM3_RACE_RULES                              \
+    {                                               \
+        1, 60, 0.02, 1.25, 0, 1e9, 1e9, NULL, false \
     }
 
 /* Seconds of one round of competitor i on a workload; negative: it failed and is out. */

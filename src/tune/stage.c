@@ -67,6 +67,7 @@ static mm3_status race(mm3_tuner *t, const mm3__work *w, mm3__bench *bench, mm3_
     rules.n_workloads = mm3__bench_workloads(bench);
     /* A part of what is left: however many stages follow, some is left for each. */
     rules.limit_s = mm3__budget_left(t, true);
+    rules.likely = true;
     rules.least_s = LEAST * t->options.stage_s;
     rules.enough_s = MM3_MIN(t->options.stage_s * worth(w), MM3_MAX(rules.limit_s / PARTS, LEAST_S));
     MM3_GOTO(mm3_race(n_in, measure, &f, &rules, racer, &first, decided));

@@ -312,6 +312,7 @@ static void test_what_is_likely(void **state)
     (void)state;
     rules.now = now;
     rules.enough_s = 3e-3;
+    rules.likely = true;
     for (int i = 0; i < 5 * RUNS; i++) {
         machine m = machine_of((uint64_t)(i + 31000), 0.06, 0.03, 0.2);
         m.seconds[0][0] = 1e-3;
