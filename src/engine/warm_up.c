@@ -55,7 +55,8 @@ typedef struct borrowed {
 static void fill_pages(const mm3_call *call, int i_thread, int n_threads)
 {
     const borrowed *b = call->op;
-    int first = (int)((int64_t)b->n * i_thread / n_threads), end = (int)((int64_t)b->n * (i_thread + 1) / n_threads);
+    int first, end;
+    mm3_share(b->n, i_thread, n_threads, &first, &end);
     mm3_forward_fill_pages(b->forward, first, end - first);
 }
 

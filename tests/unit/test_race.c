@@ -308,7 +308,7 @@ static void test_what_is_likely(void **state)
     mm3_race_rules rules = MM3_RACE_RULES;
     mm3_racer racer[MAX_N];
     bool decided;
-    int n_right = 0, n_displaced = 0;
+    int n_right = 0, n_displaced = 0, n_sure = 0;
     (void)state;
     rules.now = now;
     rules.enough_s = 3e-3;
@@ -321,9 +321,14 @@ static void test_what_is_likely(void **state)
         assert_true(racer[0].rounds < 10);
         m.seconds[1][0] = 1.03e-3;
         n_displaced += race_with(&m, 2, &rules, racer, &decided) == 1;
+        m.seconds[1][0] = 0.85e-3; /* a joint check does not take it */
+        rules.likely = false;
+        n_sure += race_with(&m, 2, &rules, racer, &decided) == 1;
+        rules.likely = true;
     }
     assert_true(n_right >= 270);
     assert_true(n_displaced <= 30);
+    assert_true(n_sure <= 150);
 }
 
 /* Before least_s a near race is not settled, however clear its first rounds are; one that is far behind is out. */
