@@ -11,7 +11,6 @@ static const char *refuses(const mm3_device_info *device, const void *op, const 
 
 /* v[0]: rows that share one reading of a page */
 static const mm3_tactic tactics[] = {
-    { .name = "r16", .v = { 16 }, .row_invariant = true },
     { .name = "r64", .v = { 64 }, .row_invariant = true },
 };
 
