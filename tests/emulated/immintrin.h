@@ -54,6 +54,14 @@ EMU __m512i emu_loadu_si512(const void *p)
     memcpy(&v, p, sizeof v);
     return v;
 }
+/* The low bytes; masked-out elements of memory are not touched. */
+EMU void emu_256_mask_cvtepi32_storeu_epi8(void *p, __mmask8 k, __m256i v)
+{
+    uint32_t x[8];
+    memcpy(x, &v, sizeof x);
+    for (int i = 0; i < 8; i++)
+        if (k >> i & 1) ((uint8_t *)p)[i] = (uint8_t)x[i];
+}
 EMU __m512 emu_loadu_ps(const void *p) { return (__m512)emu_loadu_si512(p); }
 EMU void emu_storeu_si512(void *p, __m512i v) { memcpy(p, &v, sizeof v); }
 EMU void emu_storeu_ps(void *p, __m512 v) { memcpy(p, &v, sizeof v); }
@@ -114,6 +122,7 @@ EMU __m512i emu_sub_epi16(__m512i a, __m512i b) { return (__m512i)((emu_u16)a - 
 EMU __m512i emu_sub_epi32(__m512i a, __m512i b) { return (__m512i)((emu_u32)a - (emu_u32)b); }
 /* A count of the element's width or more gives 0. */
 EMU __m512i emu_slli_epi16(__m512i a, unsigned n) { return n < 16 ? (__m512i)((emu_u16)a << n) : emu_setzero_si512(); }
+EMU __m512i emu_srli_epi16(__m512i a, unsigned n) { return n < 16 ? (__m512i)((emu_u16)a >> n) : emu_setzero_si512(); }
 EMU __m512i emu_slli_epi32(__m512i a, unsigned n) { return n < 32 ? (__m512i)((emu_u32)a << n) : emu_setzero_si512(); }
 EMU __m512i emu_srli_epi32(__m512i a, unsigned n) { return n < 32 ? (__m512i)((emu_u32)a >> n) : emu_setzero_si512(); }
 EMU __m512i emu_max_epu8(__m512i a, __m512i b)
@@ -125,6 +134,33 @@ EMU __m512i emu_max_epi32(__m512i a, __m512i b)
 {
     emu_i32 larger = (emu_i32)a > (emu_i32)b;
     return (__m512i)(((emu_i32)a & larger) | ((emu_i32)b & ~larger));
+}
+/* Products of neighbouring words, added; -2^15 squared, twice, wraps. */
+EMU __m512i emu_madd_epi16(__m512i a, __m512i b)
+{
+    emu_u32 r;
+    for (int i = 0; i < 16; i++) {
+        int32_t low = (int32_t)((emu_i16)a)[2 * i] * ((emu_i16)b)[2 * i];
+        int32_t high = (int32_t)((emu_i16)a)[2 * i + 1] * ((emu_i16)b)[2 * i + 1];
+        r[i] = (uint32_t)low + (uint32_t)high;
+    }
+    return (__m512i)r;
+}
+EMU int emu_within(int x, int least, int most) { return x < least ? least : x > most ? most : x; }
+/* Each 16 bytes: a's numbers of half the size, then b's; what does not fit becomes the nearest that does. */
+EMU __m512i emu_packs_epi32(__m512i a, __m512i b)
+{
+    emu_i16 r;
+    for (int i = 0; i < 32; i++)
+        r[i] = (int16_t)emu_within(((emu_i32)(i % 8 < 4 ? a : b))[i / 8 * 4 + i % 4], INT16_MIN, INT16_MAX);
+    return (__m512i)r;
+}
+EMU __m512i emu_packs_16(__m512i a, __m512i b, int least, int most)
+{
+    emu_u8 r;
+    for (int i = 0; i < 64; i++)
+        r[i] = (uint8_t)emu_within(((emu_i16)(i % 16 < 8 ? a : b))[i / 16 * 8 + i % 8], least, most);
+    return (__m512i)r;
 }
 /* Bit by bit: bit (a, b, c) of the table. */
 EMU __m512i emu_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, unsigned table)
@@ -172,12 +208,6 @@ EMU __m512i emu_cvtepu16_epi32(__m256i a)
     memcpy(v, &a, sizeof v);
     for (int i = 0; i < 16; i++) r[i] = v[i];
     return (__m512i)r;
-}
-EMU __m128i emu_cvtepi32_epi8(__m512i a)
-{
-    uint8_t v[16];
-    for (int i = 0; i < 16; i++) v[i] = (uint8_t)((emu_u32)a)[i];
-    return _mm_loadu_si128((const __m128i *)v);
 }
 
 /* ---- masks ---------------------------------------------------------------------------------------------------- */
@@ -270,6 +300,12 @@ EMU __m512 emu_permutexvar_ps(__m512i index, __m512 a)
     __m512 r;
     for (int i = 0; i < 16; i++) r[i] = a[((emu_u32)index)[i] & 15];
     return r;
+}
+EMU __m512i emu_shuffle_epi32(__m512i a, unsigned which)
+{
+    emu_u32 r;
+    for (unsigned i = 0; i < 16; i++) r[i] = ((emu_u32)a)[(i & ~3u) | (which >> 2 * (i & 3) & 3)];
+    return (__m512i)r;
 }
 /* Within each 16 bytes; an index with its upper bit set gives 0. */
 EMU __m512i emu_shuffle_epi8(__m512i a, __m512i index)
@@ -496,12 +532,24 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm512_sub_epi16 emu_sub_epi16
 #undef _mm512_slli_epi16
 #define _mm512_slli_epi16 emu_slli_epi16
+#undef _mm512_srli_epi16
+#define _mm512_srli_epi16 emu_srli_epi16
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32 emu_slli_epi32
 #undef _mm512_srli_epi32
 #define _mm512_srli_epi32 emu_srli_epi32
 #undef _mm512_max_epu8
 #define _mm512_max_epu8 emu_max_epu8
+#undef _mm512_max_epi32
+#define _mm512_max_epi32 emu_max_epi32
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 emu_madd_epi16
+#undef _mm512_packs_epi32
+#define _mm512_packs_epi32 emu_packs_epi32
+#undef _mm512_packs_epi16
+#define _mm512_packs_epi16(a, b) emu_packs_16(a, b, INT8_MIN, INT8_MAX)
+#undef _mm512_packus_epi16
+#define _mm512_packus_epi16(a, b) emu_packs_16(a, b, 0, UINT8_MAX)
 #undef _mm512_ternarylogic_epi32
 #define _mm512_ternarylogic_epi32 emu_ternarylogic_epi32
 #undef _mm512_reduce_max_epi32
@@ -514,8 +562,6 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm512_cvtepu8_epi32 emu_cvtepu8_epi32
 #undef _mm512_cvtepu16_epi32
 #define _mm512_cvtepu16_epi32 emu_cvtepu16_epi32
-#undef _mm512_cvtepi32_epi8
-#define _mm512_cvtepi32_epi8 emu_cvtepi32_epi8
 #undef _mm512_cmpeq_epi8_mask
 #define _mm512_cmpeq_epi8_mask emu_cmpeq_epi8_mask
 #undef _mm512_cmpeq_epi16_mask
@@ -532,6 +578,10 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm512_permutexvar_epi16 emu_permutexvar_epi16
 #undef _mm512_permutexvar_ps
 #define _mm512_permutexvar_ps emu_permutexvar_ps
+#undef _mm512_permutexvar_epi32
+#define _mm512_permutexvar_epi32(index, a) ((__m512i)emu_permutexvar_ps(index, (__m512)(a)))
+#undef _mm512_shuffle_epi32
+#define _mm512_shuffle_epi32 emu_shuffle_epi32
 #undef _mm512_shuffle_epi8
 #define _mm512_shuffle_epi8 emu_shuffle_epi8
 #undef _mm512_add_ps
@@ -552,16 +602,10 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm512_mask_cmpneq_epi32_mask(k, a, b) ((__mmask16)((k)&emu_cmpneq_epi32_mask(a, b)))
 #undef _mm512_mask_add_epi16
 #define _mm512_mask_add_epi16(from, k, a, b) emu_pick16(from, k, emu_add_epi16(a, b))
-#undef _mm512_mask_sub_epi32
-#define _mm512_mask_sub_epi32(from, k, a, b) emu_pick32(from, k, emu_sub_epi32(a, b))
 #undef _mm512_mask_max_epi32
 #define _mm512_mask_max_epi32(from, k, a, b) emu_pick32(from, k, emu_max_epi32(a, b))
 #undef _mm512_mask_mov_epi16
 #define _mm512_mask_mov_epi16(from, k, a) emu_pick16(from, k, a)
-#undef _mm512_mask_mov_epi32
-#define _mm512_mask_mov_epi32(from, k, a) emu_pick32(from, k, a)
-#undef _mm512_maskz_mov_epi32
-#define _mm512_maskz_mov_epi32(k, a) emu_pick32(emu_setzero_si512(), k, a)
 #undef _mm512_mask_blend_ps
 #define _mm512_mask_blend_ps(k, a, b) ((__m512)emu_pick32((__m512i)(a), k, (__m512i)(b)))
 #undef _mm512_unpacklo_epi8
@@ -588,6 +632,8 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm256_maskz_loadu_epi8 emu_256_maskz_loadu_epi8
 #undef _mm256_test_epi8_mask
 #define _mm256_test_epi8_mask emu_256_test_epi8_mask
+#undef _mm256_mask_cvtepi32_storeu_epi8
+#define _mm256_mask_cvtepi32_storeu_epi8 emu_256_mask_cvtepi32_storeu_epi8
 #undef _mm_maskz_loadu_epi8
 #define _mm_maskz_loadu_epi8 emu_128_maskz_loadu_epi8
 #undef _tile_loadconfig

@@ -46,50 +46,46 @@ static inline uint8_t mm3__quantize_portably(const float *restrict x, uint8_t *r
 enum { MM3__GROUP = 8 }; /* blocks whose scales are found together, before any waits for its own */
 
 /* Scale bytes of n blocks, at most MM3__GROUP, and 1 / scale as floats; false if a NaN or an infinity is among them.
- * The largest magnitudes of eight blocks are found in one tree: each step folds pairs of vectors into one. */
+ * One tree finds the largest magnitude of all eight: each step folds pairs of vectors into one. */
 static inline bool mm3__group_scales(const float *x, int n, uint8_t *scales, float *up)
 {
+    static const int32_t in_order[16] = { 0, 1, 8, 9, 4, 5, 12, 13 }; /* of the last step's lanes */
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF);
-    const __m256i fraction = _mm256_set1_epi32(0x007FFFFF), half = _mm256_set1_epi32(0x00600000);
     __m512i a[MM3__GROUP];
-    __m256i top, byte;
-    __mmask8 real = (__mmask8)((1 << n) - 1);
-    for (int b = 0; b < MM3__GROUP; b++) {
+    __m256i top, over, byte;
+    for (int b = 0; b < MM3__GROUP; b++) { /* what is beyond the n-th is the first once more */
         const float *block = x + (b < n ? b : 0) * MM3_MX_BLOCK;
         a[b] = _mm512_max_epi32(_mm512_and_si512(_mm512_loadu_si512(block), magnitude),
                                 _mm512_and_si512(_mm512_loadu_si512(block + 16), magnitude));
     }
-    for (int b = 0; b < 4; b++) /* of quarters: b's 0 and 1, 2 and 3, then those of b + 4 */
-        a[b] = _mm512_max_epi32(_mm512_shuffle_i32x4(a[b], a[b + 4], 0x88), _mm512_shuffle_i32x4(a[b], a[b + 4], 0xDD));
-    for (int b = 0; b < 2; b++) /* quarters 0 .. 3 are of blocks b, b + 4, b + 2, b + 6 */
-        a[b] = _mm512_max_epi32(_mm512_shuffle_i32x4(a[b], a[b + 2], 0x88), _mm512_shuffle_i32x4(a[b], a[b + 2], 0xDD));
+    for (int n_left = MM3__GROUP / 2; n_left >= 2; n_left /= 2) /* in the end quarters of b, b + 4, b + 2, b + 6 */
+        for (int b = 0; b < n_left; b++)
+            a[b] = _mm512_max_epi32(_mm512_shuffle_i32x4(a[b], a[b + n_left], 0x88),
+                                    _mm512_shuffle_i32x4(a[b], a[b + n_left], 0xDD));
     a[0] = _mm512_max_epi32(_mm512_unpacklo_epi32(a[0], a[1]), _mm512_unpackhi_epi32(a[0], a[1]));
-    a[0] = _mm512_max_epi32(a[0], _mm512_shuffle_epi32(a[0], 0x4E)); /* b, b + 1 in each quarter */
-    a[0] = _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 1, 8, 9, 4, 5, 12, 13, 0, 0, 0, 0, 0, 0, 0, 0), a[0]);
-    top = _mm512_castsi512_si256(a[0]);
-    /* mm3_e8m0_from_amax, eight at a time */
-    byte = _mm256_sub_epi32(_mm256_srli_epi32(top, 23), _mm256_set1_epi32(8));
-    byte = _mm256_mask_sub_epi32(byte, _mm256_cmpgt_epi32_mask(_mm256_and_si256(top, fraction), half), byte,
-                                 _mm256_set1_epi32(-1));
-    byte = _mm256_max_epi32(byte, _mm256_setzero_si256());
-    _mm256_mask_cvtepi32_storeu_epi8(scales, real, byte);
+    a[0] = _mm512_max_epi32(a[0], _mm512_shuffle_epi32(a[0], 0x4E)); /* each quarter: b, b + 1, and once more */
+    a[0] = _mm512_permutexvar_epi32(_mm512_loadu_si512(in_order), a[0]);
+    memcpy(&top, &a[0], sizeof top);
+    over = _mm256_cmpgt_epi32(_mm256_and_si256(top, _mm256_set1_epi32(0x007FFFFF)), _mm256_set1_epi32(0x00600000));
+    byte = _mm256_sub_epi32(_mm256_sub_epi32(_mm256_srli_epi32(top, 23), _mm256_set1_epi32(8)), over);
+    byte = _mm256_max_epi32(byte, _mm256_setzero_si256()); /* mm3_e8m0_from_amax, eight at a time */
+    _mm256_mask_cvtepi32_storeu_epi8(scales, (__mmask8)((1u << n) - 1), byte);
     _mm256_storeu_ps(up, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_sub_epi32(_mm256_set1_epi32(254), byte), 23)));
-    return !_mm256_mask_cmpge_epi32_mask(real, top, _mm256_set1_epi32(0x7F800000));
+    return _mm256_testz_si256(_mm256_cmpgt_epi32(top, _mm256_set1_epi32(0x7F7FFFFF)), _mm256_set1_epi32(-1));
 }
 
-/* 16 times the codes of 32 finite numbers, without their signs, and with 121 * 8 too much; as words, by quarters: 4 of
- * the first half, 4 of the second. The arithmetic is that of mm3__block_codes below. */
+/* 16 times the codes of 32 finite numbers, without their signs, and with 121 * 8 too much; as words, each 16 bytes
+ * four of the first half, then four of the second. The arithmetic is that of AVX2's mm3__block_codes. */
 static inline __m512i mm3__block_words(__m512i first, __m512i second, float up)
 {
     const __m512i magnitude = _mm512_set1_epi32(0x7FFFFFFF), exponent = _mm512_set1_epi32(0x7F800000);
     const __m512i least = _mm512_set1_epi32(121 << 23), by_2_20 = _mm512_set1_epi32(20 << 23);
-    const __m512i weights = _mm512_set1_epi32(1 << 16 | 16);
     __m512i x[2] = { first, second };
     for (int h = 0; h < 2; h++) {
-        __m512 y = _mm512_mul_ps(_mm512_castsi512_ps(_mm512_and_si512(x[h], magnitude)), _mm512_set1_ps(up)), sum;
-        __m512i e = _mm512_max_epi32(_mm512_and_si512(_mm512_castps_si512(y), exponent), least);
-        sum = _mm512_add_ps(y, _mm512_castsi512_ps(_mm512_add_epi32(e, by_2_20)));
-        x[h] = _mm512_madd_epi16(_mm512_mask_blend_epi16(0xAAAAAAAA, _mm512_castps_si512(sum), e), weights);
+        __m512 y = _mm512_mul_ps((__m512)_mm512_and_si512(x[h], magnitude), _mm512_set1_ps(up));
+        __m512i e = _mm512_max_epi32(_mm512_and_si512((__m512i)y, exponent), least);
+        __m512 sum = _mm512_add_ps(y, (__m512)_mm512_add_epi32(e, by_2_20));
+        x[h] = _mm512_madd_epi16(_mm512_mask_mov_epi16((__m512i)sum, 0xAAAAAAAA, e), _mm512_set1_epi32(1 << 16 | 16));
     }
     return _mm512_packs_epi32(x[0], x[1]);
 }
@@ -97,8 +93,8 @@ static inline __m512i mm3__block_words(__m512i first, __m512i second, float up)
 /* The codes of two finite blocks, one after the other. */
 static inline __m512i mm3__two_blocks(const float *first, const float *second, float up_first, float up_second)
 {
-    const __m512i too_much = _mm512_set1_epi16(121 * 8),
-                  order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    static const int32_t in_order[16] = { 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15 };
+    const __m512i too_much = _mm512_set1_epi16(121 * 8);
     __m512i x[4] = { _mm512_loadu_si512(first), _mm512_loadu_si512(first + 16), _mm512_loadu_si512(second),
                      _mm512_loadu_si512(second + 16) };
     __m512i low = _mm512_srli_epi16(mm3__block_words(x[0], x[1], up_first), 4), codes, sign;
@@ -106,27 +102,24 @@ static inline __m512i mm3__two_blocks(const float *first, const float *second, f
     codes = _mm512_packus_epi16(_mm512_sub_epi16(low, too_much), _mm512_sub_epi16(high, too_much));
     sign = _mm512_packs_epi16(_mm512_packs_epi32(x[0], x[1]), _mm512_packs_epi32(x[2], x[3]));
     codes = _mm512_ternarylogic_epi32(codes, sign, _mm512_set1_epi8((char)0x80), 0xF8); /* codes | sign & 0x80 */
-    return _mm512_permutexvar_epi32(order, codes);
+    return _mm512_permutexvar_epi32(_mm512_loadu_si512(in_order), codes);
 }
 
-/* A group of blocks. */
+/* n blocks, at most MM3__GROUP. */
 static inline void mm3__quantize_group(const float *restrict x, uint8_t *restrict codes, uint8_t *restrict scales,
                                        int n)
 {
     float up[MM3__GROUP];
-    int b = 0;
-    if (!mm3__group_scales(x, n, scales, up)) {
-        for (; b < n; b++) scales[b] = mm3__quantize_portably(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK);
-        return;
-    }
-    for (; b + 2 <= n; b += 2) {
-        const float *first = x + b * MM3_MX_BLOCK;
-        _mm512_storeu_si512(codes + b * MM3_MX_BLOCK, mm3__two_blocks(first, first + MM3_MX_BLOCK, up[b], up[b + 1]));
-    }
-    if (b < n) {
-        const float *last = x + b * MM3_MX_BLOCK;
-        _mm256_storeu_si256((__m256i *)(codes + b * MM3_MX_BLOCK),
-                            _mm512_castsi512_si256(mm3__two_blocks(last, last, up[b], up[b])));
+    bool finite = mm3__group_scales(x, n, scales, up);
+    for (int b = 0; b < n && !finite; b++)
+        scales[b] = mm3__quantize_portably(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK);
+    for (int b = 0; b < n && finite; b += 2) {
+        int second = b + 1 < n ? b + 1 : b; /* an odd one at the end is its own neighbour, stored once */
+        __m512i two = mm3__two_blocks(x + b * MM3_MX_BLOCK, x + second * MM3_MX_BLOCK, up[b], up[second]);
+        if (second > b)
+            _mm512_storeu_si512(codes + b * MM3_MX_BLOCK, two);
+        else
+            memcpy(codes + b * MM3_MX_BLOCK, &two, MM3_MX_BLOCK);
     }
 }
 
