@@ -2,7 +2,9 @@
 #include <math.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "support/alloc_faults.h"
 #include "support/expect.h"
@@ -121,6 +123,46 @@ static void sizes_that_do_not_fit_are_refused(void **state)
     assert_null(mm3_alloc_aligned(SIZE_MAX - 3));
     assert_null(mm3_arena_alloc(&a, SIZE_MAX));
     mm3_arena_free(&a);
+}
+
+/* Whether the system was asked for huge pages at p: "hg" among the flags of its mapping. -1: it does not say. */
+static int is_huge_wanted(const void *p)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[1024];
+    bool here = false;
+    int wanted = -1;
+    while (f && fgets(line, sizeof line, f)) {
+        unsigned long first, last;
+        if (sscanf(line, "%lx-%lx ", &first, &last) == 2) here = (uintptr_t)p >= first && (uintptr_t)p < last;
+        if (here && strncmp(line, "VmFlags:", 8) == 0) wanted = strstr(line, " hg") != NULL;
+    }
+    if (f) fclose(f);
+    return wanted;
+}
+
+static void huge_pages_are_wanted_where_whole_ones_lie(void **state)
+{
+    enum { MB = 1 << 20 };
+    unsigned char *large, *raw;
+    (void)state;
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0 || is_huge_wanted(&(int){ 0 }) < 0) skip();
+    large = mm3_alloc_aligned(9 * MB);
+    assert_non_null(large);
+    assert_int_equal((uintptr_t)large % (2 * MB), 0);
+    assert_int_equal(is_huge_wanted(large), 1);
+    assert_int_equal(is_huge_wanted(large + 9 * MB), 1); /* the size is rounded up to whole ones */
+    mm3_free(large);
+    raw = mmap(NULL, 8 * MB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(raw, MAP_FAILED);
+    large = raw + (2 * MB - (uintptr_t)raw % (2 * MB));
+    mm3_memory_want_huge(large + 4096, 2 * MB); /* no whole one */
+    assert_int_equal(is_huge_wanted(large + 4096), 0);
+    mm3_memory_want_huge(large + 4096, 4 * MB); /* the second is */
+    assert_int_equal(is_huge_wanted(large + 4096), 0);
+    assert_int_equal(is_huge_wanted(large + 2 * MB), 1);
+    assert_int_equal(is_huge_wanted(large + 4 * MB), 0);
+    munmap(raw, 8 * MB);
 }
 
 static void arena_pieces_are_zeroed_aligned_and_apart(void **state)
@@ -403,6 +445,7 @@ int main(void)
         cmocka_unit_test(errors_are_per_thread_and_can_be_handed_over),
         cmocka_unit_test(allocation_fails_when_told),
         cmocka_unit_test(sizes_that_do_not_fit_are_refused),
+        cmocka_unit_test(huge_pages_are_wanted_where_whole_ones_lie),
         cmocka_unit_test(arena_pieces_are_zeroed_aligned_and_apart),
         cmocka_unit_test(buffer_grows_and_remembers_failure),
         cmocka_unit_test(json_is_strict),

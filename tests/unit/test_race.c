@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -110,16 +111,21 @@ static void test_ties_go_to_the_earlier(void **state)
     }
 }
 
-static int wins(double gain, double noise, double outliers, double drift)
+static int wins_of(int n_races, double gain, double noise, double outliers, double drift)
 {
     int n = 0;
-    for (int i = 0; i < 5 * RUNS; i++) {
+    for (int i = 0; i < n_races; i++) {
         machine m = machine_of((uint64_t)(i + 5000), noise, outliers, drift);
         m.seconds[0][0] = 1e-3;
         m.seconds[1][0] = 1e-3 * (1 - gain);
         n += race(&m, 2) == 1;
     }
     return n;
+}
+
+static int wins(double gain, double noise, double outliers, double drift)
+{
+    return wins_of(5 * RUNS, gain, noise, outliers, drift);
 }
 
 static void test_faster_wins(void **state)
@@ -134,6 +140,35 @@ static void test_faster_wins(void **state)
     /* below the margin: never */
     assert_true(wins(0.01, 0.002, 0, 0) == 0);
     assert_true(wins(0.015, 0.01, 0.02, 0.2) <= 3);
+}
+
+/* The figures of docs/tuning.md: MM3_RACES=1000 build/tests/unit/test_race. */
+static void test_many_races(void **state)
+{
+    static const double gain[] = { 0.05, 0.10, 0.30, 0.03, 0.01 }, noise[] = { 0.02, 0.03, 0.10, 0.01, 0.002 };
+    int n_races = getenv("MM3_RACES") ? atoi(getenv("MM3_RACES")) : 0;
+    (void)state;
+    if (n_races <= 0) skip();
+    for (int w = 0; w < MM3_COUNT(weather); w++) {
+        int n = 0, wrong = 0;
+        long n_rounds = 0;
+        for (int twins = 2; twins <= MAX_N; twins++)
+            for (int i = 0; i < n_races; i++, n++) {
+                machine m = machine_of((uint64_t)w << 40 | (uint64_t)twins << 32 | (uint64_t)i, weather[w].noise,
+                                       weather[w].outliers, weather[w].drift);
+                for (int k = 0; k < twins; k++) m.seconds[k][0] = 1e-3;
+                wrong += race(&m, twins) != 0;
+                n_rounds += m.n_measured[0];
+            }
+        printf("twins, noise %g, outliers %g, drift %g: the first displaced in %d of %d races, %.1f rounds each\n",
+               weather[w].noise, weather[w].outliers, weather[w].drift, wrong, n, (double)n_rounds / n);
+        assert_true(wrong <= 1 + n / (weather[w].noise > 0.05 ? 200 : 2000));
+    }
+    for (int g = 0; g < MM3_COUNT(gain); g++) {
+        int n = wins_of(n_races, gain[g], noise[g], 0, 0);
+        printf("%g %% faster, noise %g: wins %d of %d races\n", 100 * gain[g], noise[g], n, n_races);
+        assert_true(gain[g] < 0.02 ? n == 0 : gain[g] < 0.04 ? n > n_races / 2 : n >= n_races - n_races / 100);
+    }
 }
 
 /* Long launches are seen five times at most. A gap that is wide beside the noise is believed; between twins none is. */
@@ -375,6 +410,7 @@ int main(void)
         cmocka_unit_test(test_twins),
         cmocka_unit_test(test_ties_go_to_the_earlier),
         cmocka_unit_test(test_faster_wins),
+        cmocka_unit_test(test_many_races),
         cmocka_unit_test(test_five_rounds),
         cmocka_unit_test(test_small_steps),
         cmocka_unit_test(test_any_place),
