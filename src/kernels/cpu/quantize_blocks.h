@@ -41,9 +41,9 @@ static inline uint8_t mm3__quantize_portably(const float *restrict x, uint8_t *r
     return byte;
 }
 
-#if defined(__AVX512BW__)
+enum { MM3__GROUP = 8 }; /* blocks whose scales are found first, so that none waits for its own largest element */
 
-enum { MM3__GROUP = 8 }; /* blocks whose scales are found together, before any waits for its own */
+#if defined(__AVX512BW__)
 
 /* Scale bytes of n blocks, at most MM3__GROUP, and 1 / scale as floats; false if a NaN or an infinity is among them.
  * One tree finds the largest magnitude of all eight: each step folds pairs of vectors into one. */
@@ -179,9 +179,8 @@ static inline void mm3__quantize_blocks(const float *restrict x, uint8_t *restri
         mm3__quantize_group(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK, scales + b,
                             n - b < MM3__GROUP ? n - b : MM3__GROUP);
 #elif defined(__AVX2__)
-    enum { GROUP = 8 }; /* scales first, so that blocks do not wait for their own largest element */
-    for (int first = 0; first < n; first += GROUP) {
-        int end = first + GROUP < n ? first + GROUP : n;
+    for (int first = 0; first < n; first += MM3__GROUP) {
+        int end = first + MM3__GROUP < n ? first + MM3__GROUP : n;
         uint32_t top = 0;
         for (int b = first; b < end; b++) {
             uint32_t t = mm3__block_top(x + b * MM3_MX_BLOCK);
