@@ -9,7 +9,7 @@
 enum { LINE = 79 };
 static const double REDRAW_S = 0.05;
 
-/* "linear m=8 n=256 k=512 -> avx512/tile8", cut to what is left of the line. */
+/* "linear m=8 n=256 k=512 -> avx512/tile32", cut to what is left of the line. */
 static void draw(cli_progress *p, int i, int n, const char *key, const char *best)
 {
     char text[LINE + 1];
