@@ -4,7 +4,7 @@
  * what slows a whole round cancels; the order within a round alternates, so that a drift does. With t = 1 - margin,
  * "a beats b" is said only when, of
  *    3 rounds or more, every r is below 1/drop, or below t by 8 times what they differ among themselves
- *    5 rounds or more, every r is below 0.8, or below t by twice what they differ among themselves
+ *    5 rounds or more, every r is below t by twice what they differ among themselves
  *    7 rounds or more, every r is below 0.9, or all but one below 0.8
  *   10 rounds or more, the upper end of the interval of the median of r is below t
  *    5 rounds or more when the time is spent, if what is likely will do, three quarters of the r are below t
@@ -100,7 +100,6 @@ static answer beats(const race *r, int a, int b)
     if (r->work[n - 1] + span < threshold) return YES;
     if (r->work[0] - span > threshold) return NO;
     if (r->work[n - 1] < 1 / r->rules->drop) return YES;
-    if (n >= FEW && r->work[n - 1] < 0.8) return YES;
     if (n >= SOME && (r->work[n - 2] < 0.8 || r->work[n - 1] < 0.9)) return YES;
     if (n >= FEW && r->work[0] > 1) return NO;
     if (r->spent && r->rules->likely && n >= FEW && r->work[n - 1 - n / 4] < threshold) return YES;

@@ -146,7 +146,8 @@ static void huge_pages_are_wanted_where_whole_ones_lie(void **state)
     enum { MB = 1 << 20 };
     unsigned char *large, *raw;
     (void)state;
-    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0 || is_huge_wanted(&(int){ 0 }) < 0) skip();
+    if (access("/sys/kernel/mm/transparent_hugepage", F_OK) != 0 || is_huge_wanted(&(int){ 0 }) < 0)
+        return; /* a system without them */
     large = mm3_alloc_aligned(9 * MB);
     assert_non_null(large);
     assert_int_equal((uintptr_t)large % (2 * MB), 0);

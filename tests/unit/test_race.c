@@ -142,13 +142,13 @@ static void test_faster_wins(void **state)
     assert_true(wins(0.015, 0.01, 0.02, 0.2) <= 3);
 }
 
-/* The figures of docs/tuning.md: MM3_RACES=1000 build/tests/unit/test_race. */
+/* The figures of docs/tuning.md: MM3_RACES=1000 build/tests/unit/test_race. Without that, some of them. */
 static void test_many_races(void **state)
 {
     static const double gain[] = { 0.05, 0.10, 0.30, 0.03, 0.01 }, noise[] = { 0.02, 0.03, 0.10, 0.01, 0.002 };
-    int n_races = getenv("MM3_RACES") ? atoi(getenv("MM3_RACES")) : 0;
+    int n_races = getenv("MM3_RACES") ? atoi(getenv("MM3_RACES")) : 20;
     (void)state;
-    if (n_races <= 0) skip();
+    assert_true(n_races > 0);
     for (int w = 0; w < MM3_COUNT(weather); w++) {
         int n = 0, wrong = 0;
         long n_rounds = 0;

@@ -14,8 +14,8 @@
         .name = (text), .v = { (rows), (chunk), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS] = {
-    TACTIC("r256.k512.a16", 256, 512, MM3__AMX_ROW16),
     TACTIC("r128.k512.next", 128, 512, MM3__AMX_NEXT),
+    TACTIC("r256.k512.a16", 256, 512, MM3__AMX_ROW16),
 };
 
 enum { TILE = 16, TILE_BYTES = 1024, PAIR_ROWS = 32, STREAM_CHUNK = 64, MAX_ROWS = 256, AHEAD_ROWS = 16 };
