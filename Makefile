@@ -47,7 +47,7 @@ TEST_WRAPS := malloc calloc realloc aligned_alloc mmap pthread_create \
 REPLAY_BIN := $(FUZZ:%=$(BUILD)/tests/fuzz/test_%)
 FUZZ_BIN   := $(FUZZ:%=$(BUILD)/tests/fuzz/fuzz_%)
 
-.PHONY: all deps demo test test-long tsan check-layers install uninstall dist distcheck clean format lint tests fuzz fuzzers
+.PHONY: all deps demo test test-long tsan install uninstall dist distcheck clean format lint tests fuzz fuzzers
 all: $(BUILD)/mm3 $(BUILD)/libmm3.a
 
 deps:

@@ -1,6 +1,7 @@
 /* Every candidate: KERNEL(op, device, name), native first (it accepts everything: the fallback and the yardstick),
  * then challengers. A tie goes to the earlier line, so that the one expected to be fastest stands first: the newest
- * instructions (fma512 is the exception: with few weight rows it is behind fma256). On a busy machine differences shrink, seldom turn round; in this order a tie changes nothing.
+ * instructions; but fma512 is behind fma256 where weight rows are few. On a busy machine differences shrink, seldom
+ * turn round; in this order a tie changes nothing.
  * No include guard: included with KERNEL defined.
  * A line names the constant mm3__<op>_<device>_<name>, defined in kernels/<device>/<op>_<name>.c. */
 KERNEL(embed, cpu, native)

@@ -1,8 +1,8 @@
 /* plan: which candidate each stage runs, as text with one decision a line, and a mm3_choose over it.
  * Knows no clock and no folder: tune/ makes plans, anyone reads them. Include kernels.h, which ends with this.
  *
- *   # mm3 plan 1 | cpu Intel(R) Xeon(R) Processor avx2 | threads 8 | policy 1 | ctx 1k routing uniform | mm3 0.1.0
- *   linear m=8 n=9216 k=6144 w=mx act=w8a8 | avx512/rows4 | 15.02us mad 0.1 | err 2e-07 | src 51b07d20
+ *   # mm3 plan 1 | cpu Intel(R) Xeon(R) Processor avx2 avx512 | threads 8 | policy 4 | ctx 1k,8k,32k routing uniform | mm3 0.1.0
+ *   linear m=8 n=9216 k=6144 w=mx act=w8a8 | avx512/tile32 | 15.02us mad 0.1 | err 2e-07 | src 51b07d20
  *     native | 40.11us mad 0.3 | 2.67x | err 0 | src 9f2c1e7a
  *     amx | refused: needs amx_bf16 | src 07aa31c5
  *   step m=8 | winners | 0.91 of native mad 0.01 | of 77ab12cd
@@ -61,7 +61,7 @@ typedef enum mm3_fate {
 
 /* A candidate that was not chosen. */
 typedef struct mm3_tried {
-    char *choice; /* "avx512/rows4"; without a tactic: its first */
+    char *choice; /* "avx512/tile32"; without a tactic: its first */
     mm3_fate fate;
     double us, mad; /* timed: median of one launch and its median absolute deviation */
     double ratio;   /* timed: time over the winner's. dropped: over the best's */
@@ -160,7 +160,7 @@ typedef int mm3_kernels_of_fn(mm3_op_id op, const char *device, const mm3_kernel
 /* Eight hex digits that change when the candidate's file, a header or a shared file of its folder, or the compiler's
  * options change; "00000000" for a candidate that was not built with mm3. */
 const char *mm3_kernel_source(const mm3_kernel *kernel);
-/* "avx512/rows4", or "native" where the tactic is the first and is called default; into text[n]. */
+/* "avx512/tile32", or "native" where the tactic is the first and is called default; into text[n]. */
 void mm3_choice_text(const mm3_kernel *kernel, const mm3_tactic *tactic, char *text, size_t n);
 /* Find the candidate of every decision. One that is unknown, or whose source is another now, is left unbound, with one
  * warning for all of them. What a split chain depends on is not known here: its source is not compared. */

@@ -106,7 +106,7 @@ typedef struct mm3_tuner mm3_tuner;
 MM3_MUST_USE mm3_status mm3_tuner_open(mm3_tuner **out, mm3_device *device, const mm3_tune_options *options);
 void mm3_tuner_close(mm3_tuner **tuner);
 
-/* n_lists lists of stages, the next one included, are still to come, the costliest first: the next may take 2/(n_lists
+/* n_lists lists of stages, the next one included, are still to come: the next may take 2/(n_lists
  * + 1) of the budget for stages, and what it leaves goes to the others. Without this call it may take all. */
 void mm3_tuner_share(mm3_tuner *tuner, int n_lists);
 

@@ -124,7 +124,6 @@ EMU __m512i emu_sub_epi32(__m512i a, __m512i b) { return (__m512i)((emu_u32)a - 
 EMU __m512i emu_slli_epi16(__m512i a, unsigned n) { return n < 16 ? (__m512i)((emu_u16)a << n) : emu_setzero_si512(); }
 EMU __m512i emu_srli_epi16(__m512i a, unsigned n) { return n < 16 ? (__m512i)((emu_u16)a >> n) : emu_setzero_si512(); }
 EMU __m512i emu_slli_epi32(__m512i a, unsigned n) { return n < 32 ? (__m512i)((emu_u32)a << n) : emu_setzero_si512(); }
-EMU __m512i emu_srli_epi32(__m512i a, unsigned n) { return n < 32 ? (__m512i)((emu_u32)a >> n) : emu_setzero_si512(); }
 EMU __m512i emu_max_epu8(__m512i a, __m512i b)
 {
     emu_u8 larger = (emu_u8)((emu_u8)a > (emu_u8)b);
@@ -244,14 +243,6 @@ EMU __mmask16 emu_cmpneq_epi32_mask(__m512i a, __m512i b)
 EMU __mmask32 emu_test_epi16_mask(__m512i a, __m512i b)
 {
     EMU_MASK(32, (((emu_u16)a)[i] & ((emu_u16)b)[i]) != 0);
-    return (__mmask32)k;
-}
-EMU __mmask32 emu_256_test_epi8_mask(__m256i a, __m256i b)
-{
-    uint8_t x[32], y[32];
-    memcpy(x, &a, sizeof x);
-    memcpy(y, &b, sizeof y);
-    EMU_MASK(32, (x[i] & y[i]) != 0);
     return (__mmask32)k;
 }
 /* The two comparisons that are used; with a NaN both are false. */
@@ -536,8 +527,6 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm512_srli_epi16 emu_srli_epi16
 #undef _mm512_slli_epi32
 #define _mm512_slli_epi32 emu_slli_epi32
-#undef _mm512_srli_epi32
-#define _mm512_srli_epi32 emu_srli_epi32
 #undef _mm512_max_epu8
 #define _mm512_max_epu8 emu_max_epu8
 #undef _mm512_max_epi32
@@ -630,8 +619,6 @@ EMU void emu_tile_dpbf16ps(int c, int a, int b)
 #define _mm512_insertf32x8(a, b, where) ((__m512)emu_insert_256((__m512i)(a), (__m256i)(b), where))
 #undef _mm256_maskz_loadu_epi8
 #define _mm256_maskz_loadu_epi8 emu_256_maskz_loadu_epi8
-#undef _mm256_test_epi8_mask
-#define _mm256_test_epi8_mask emu_256_test_epi8_mask
 #undef _mm256_mask_cvtepi32_storeu_epi8
 #define _mm256_mask_cvtepi32_storeu_epi8 emu_256_mask_cvtepi32_storeu_epi8
 #undef _mm_maskz_loadu_epi8

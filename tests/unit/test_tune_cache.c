@@ -50,7 +50,7 @@ static void test_memory_and_cache(void **state)
     assert_int_equal(mm3_tuner_counts(t).tuned, 1);
     mm3_tuner_close(&t);
     o.force = false;
-    /* another set of candidates, another number of threads, another workload: tuned again */
+    /* another set of candidates, another workload: tuned again */
     plant("slow fast refusing same");
     t = tune(w, &o, issue_linears_of_m);
     assert_int_equal(mm3_tuner_counts(t).tuned, 1);

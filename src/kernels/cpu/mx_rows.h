@@ -24,7 +24,6 @@ typedef struct mm3__x_row {
     bool wide;    /* use mm3__exact_dot */
 } mm3__x_row;
 
-/* x * 2^exponent, exact where the result is a normal number; also where 2^exponent alone would be none. */
 /* Whether a block of codes holds zeros alone, of either sign. */
 static inline bool mm3__all_zero(const uint8_t *codes)
 {
@@ -47,7 +46,7 @@ static inline mm3__x_row mm3__code_row(const uint8_t *codes, const uint8_t *scal
     return row;
 }
 
-/* x times 2^exponent, -252 to 254. */
+/* x times 2^exponent, -252 to 254: exact where the result is a normal number; also where 2^exponent alone would be none. */
 static inline float mm3__times_power(float x, int exponent)
 {
     int half = exponent / 2; /* both halves have one sign: what one loses the result loses too */
