@@ -14,8 +14,8 @@
         .name = (text), .v = { (rows), (chunk), (ahead) }, .row_invariant = true \
     }
 const mm3_tactic mm3__amx_tactics[MM3__AMX_TACTICS] = {
-    TACTIC("r128.k512.next", 128, 512, MM3__AMX_NEXT),
     TACTIC("r256.k512.a16", 256, 512, MM3__AMX_ROW16),
+    TACTIC("r128.k512.next", 128, 512, MM3__AMX_NEXT),
 };
 
 enum { TILE = 16, TILE_BYTES = 1024, PAIR_ROWS = 32, STREAM_CHUNK = 64, MAX_ROWS = 256, AHEAD_ROWS = 16 };
@@ -25,7 +25,8 @@ const char *mm3__amx_refuses(const mm3_device_info *device, int type, int m, con
     const unsigned need = MM3_CPU_AVX512 | MM3_CPU_AVX512_BF16 | MM3_CPU_AVX512_VBMI | MM3_CPU_AMX_BF16;
     if ((device->features & need) != need) return "needs amx_bf16, avx512_bf16 and avx512_vbmi";
     if (type != MM3_MX) return "is for MX weights only";
-    if (m <= 2 * TILE && tactic->v[MM3__AMX_AHEAD] != MM3__AMX_NEXT) return "is r128.k512.next up to 32 rows";
+    /* stream does not look at the tactic; the first, which a pin without one takes, accepts all shapes */
+    if (m <= 2 * TILE && tactic != &mm3__amx_tactics[0]) return "is r256.k512.a16 up to 32 rows";
     return NULL;
 }
 
