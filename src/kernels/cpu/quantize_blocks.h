@@ -166,6 +166,24 @@ static inline void mm3__block_codes(const float *restrict x, uint8_t byte, uint8
     _mm256_storeu_si256((__m256i *)codes, low);
 }
 
+/* n blocks, at most MM3__GROUP. */
+static inline void mm3__quantize_group(const float *restrict x, uint8_t *restrict codes, uint8_t *restrict scales,
+                                       int n)
+{
+    uint32_t top = 0;
+    for (int b = 0; b < n; b++) {
+        uint32_t t = mm3__block_top(x + b * MM3_MX_BLOCK);
+        top = t > top ? t : top;
+        scales[b] = mm3_e8m0_from_amax(t);
+    }
+    for (int b = 0; b < n; b++) {
+        if (top < 0x7F800000u)
+            mm3__block_codes(x + b * MM3_MX_BLOCK, scales[b], codes + b * MM3_MX_BLOCK);
+        else
+            scales[b] = mm3__quantize_portably(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK);
+    }
+}
+
 #endif
 
 /* n blocks.
@@ -174,26 +192,10 @@ static inline void mm3__block_codes(const float *restrict x, uint8_t byte, uint8
 static inline void mm3__quantize_blocks(const float *restrict x, uint8_t *restrict codes, uint8_t *restrict scales,
                                         int n)
 {
-#if defined(__AVX512BW__)
+#if defined(__AVX2__)
     for (int b = 0; b < n; b += MM3__GROUP)
         mm3__quantize_group(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK, scales + b,
                             n - b < MM3__GROUP ? n - b : MM3__GROUP);
-#elif defined(__AVX2__)
-    for (int first = 0; first < n; first += MM3__GROUP) {
-        int end = first + MM3__GROUP < n ? first + MM3__GROUP : n;
-        uint32_t top = 0;
-        for (int b = first; b < end; b++) {
-            uint32_t t = mm3__block_top(x + b * MM3_MX_BLOCK);
-            top = t > top ? t : top;
-            scales[b] = mm3_e8m0_from_amax(t);
-        }
-        for (int b = first; b < end; b++) {
-            if (top < 0x7F800000u)
-                mm3__block_codes(x + b * MM3_MX_BLOCK, scales[b], codes + b * MM3_MX_BLOCK);
-            else
-                scales[b] = mm3__quantize_portably(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK);
-        }
-    }
 #else
     for (int b = 0; b < n; b++) scales[b] = mm3__quantize_portably(x + b * MM3_MX_BLOCK, codes + b * MM3_MX_BLOCK);
 #endif
