@@ -77,6 +77,17 @@ static const struct {
 } weather[] = { { 0.001, 0, 0 },  { 0.01, 0, 0 },      { 0.03, 0, 0 },     { 0.03, 0.03, 0 },
                 { 0.03, 0, 0.2 }, { 0.03, 0.03, 0.5 }, { 0.10, 0.05, 0.2 } };
 
+/* Whether one of n equal candidates displaces the first. */
+static bool is_displaced(int i_weather, int n, uint64_t seed, long *n_rounds)
+{
+    machine m = machine_of(seed, weather[i_weather].noise, weather[i_weather].outliers, weather[i_weather].drift);
+    bool displaced;
+    for (int k = 0; k < n; k++) m.seconds[k][0] = 1e-3;
+    displaced = race(&m, n) != 0;
+    *n_rounds += m.n_measured[0];
+    return displaced;
+}
+
 /* 60 of 60 in every weather; and of many more runs, which show a chance of one in a thousand, next to none. */
 static void test_twins(void **state)
 {
@@ -84,11 +95,9 @@ static void test_twins(void **state)
     for (int w = 0; w < MM3_COUNT(weather); w++)
         for (int n = 2; n <= 5; n++) {
             int wrong = 0;
+            long n_rounds = 0;
             for (int i = 0; i < 5 * RUNS; i++) {
-                machine m = machine_of((uint64_t)(w * 100000 + n * 10000 + i), weather[w].noise, weather[w].outliers,
-                                       weather[w].drift);
-                for (int k = 0; k < n; k++) m.seconds[k][0] = 1e-3;
-                wrong += race(&m, n) != 0;
+                wrong += is_displaced(w, n, (uint64_t)(w * 100000 + n * 10000 + i), &n_rounds);
                 if (i + 1 == RUNS) assert_true(wrong == 0 || weather[w].noise > 0.05);
             }
             assert_true(wrong <= (weather[w].noise > 0.05 ? 2 : 1));
@@ -111,7 +120,7 @@ static void test_ties_go_to_the_earlier(void **state)
     }
 }
 
-static int wins_of(int n_races, double gain, double noise, double outliers, double drift)
+static int wins(int n_races, double gain, double noise, double outliers, double drift)
 {
     int n = 0;
     for (int i = 0; i < n_races; i++) {
@@ -123,23 +132,18 @@ static int wins_of(int n_races, double gain, double noise, double outliers, doub
     return n;
 }
 
-static int wins(double gain, double noise, double outliers, double drift)
-{
-    return wins_of(5 * RUNS, gain, noise, outliers, drift);
-}
-
 static void test_faster_wins(void **state)
 {
     (void)state;
-    assert_true(wins(0.05, 0.01, 0, 0) >= 300);
-    assert_true(wins(0.05, 0.02, 0, 0) >= 294);
-    assert_true(wins(0.05, 0.02, 0.02, 0.2) >= 285);
-    assert_true(wins(0.04, 0.01, 0.02, 0.2) >= 294);
-    assert_true(wins(0.30, 0.03, 0.03, 0.5) >= 299);
-    assert_true(wins(0.03, 0.002, 0, 0) == 300);
+    assert_true(wins(5 * RUNS, 0.05, 0.01, 0, 0) >= 300);
+    assert_true(wins(5 * RUNS, 0.05, 0.02, 0, 0) >= 294);
+    assert_true(wins(5 * RUNS, 0.05, 0.02, 0.02, 0.2) >= 285);
+    assert_true(wins(5 * RUNS, 0.04, 0.01, 0.02, 0.2) >= 294);
+    assert_true(wins(5 * RUNS, 0.30, 0.03, 0.03, 0.5) >= 299);
+    assert_true(wins(5 * RUNS, 0.03, 0.002, 0, 0) == 300);
     /* below the margin: never */
-    assert_true(wins(0.01, 0.002, 0, 0) == 0);
-    assert_true(wins(0.015, 0.01, 0.02, 0.2) <= 3);
+    assert_true(wins(5 * RUNS, 0.01, 0.002, 0, 0) == 0);
+    assert_true(wins(5 * RUNS, 0.015, 0.01, 0.02, 0.2) <= 3);
 }
 
 /* The figures of docs/tuning.md: MM3_RACES=1000 build/tests/unit/test_race. Without that, some of them. */
@@ -153,19 +157,14 @@ static void test_many_races(void **state)
         int n = 0, wrong = 0;
         long n_rounds = 0;
         for (int twins = 2; twins <= MAX_N; twins++)
-            for (int i = 0; i < n_races; i++, n++) {
-                machine m = machine_of((uint64_t)w << 40 | (uint64_t)twins << 32 | (uint64_t)i, weather[w].noise,
-                                       weather[w].outliers, weather[w].drift);
-                for (int k = 0; k < twins; k++) m.seconds[k][0] = 1e-3;
-                wrong += race(&m, twins) != 0;
-                n_rounds += m.n_measured[0];
-            }
+            for (int i = 0; i < n_races; i++, n++)
+                wrong += is_displaced(w, twins, (uint64_t)w << 40 | (uint64_t)twins << 32 | (uint64_t)i, &n_rounds);
         printf("twins, noise %g, outliers %g, drift %g: the first displaced in %d of %d races, %.1f rounds each\n",
                weather[w].noise, weather[w].outliers, weather[w].drift, wrong, n, (double)n_rounds / n);
         assert_true(wrong <= 1 + n / (weather[w].noise > 0.05 ? 200 : 2000));
     }
     for (int g = 0; g < MM3_COUNT(gain); g++) {
-        int n = wins_of(n_races, gain[g], noise[g], 0, 0);
+        int n = wins(n_races, gain[g], noise[g], 0, 0);
         printf("%g %% faster, noise %g: wins %d of %d races\n", 100 * gain[g], noise[g], n, n_races);
         assert_true(gain[g] < 0.02 ? n == 0 : gain[g] < 0.04 ? n > n_races / 2 : n >= n_races - n_races / 100);
     }
