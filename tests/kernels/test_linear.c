@@ -364,6 +364,24 @@ static void moe_row_invariance(void **state)
 }
 
 /* What the descriptors say: keys on real and zeroed structs, least bytes, and types. */
+/* --backend linear=amx names no tactic: the first is taken, at every number of rows. No processor with AMX is needed. */
+static void the_first_tactic_of_amx_takes_any_rows(void **state)
+{
+    static const mm3_device_info device = { .kind = "cpu", .n_threads = 2, .features = ~0u };
+    const mm3_kernel *linear = mm3_kernel_find(MM3_OP_LINEAR, "cpu", "amx");
+    const mm3_kernel *moe_linear = mm3_kernel_find(MM3_OP_MOE_LINEAR, "cpu", "amx");
+    mm3_weight w = { .n = 20, .type = MM3_MX };
+    (void)state;
+    if (!linear) return; /* not x86-64 */
+    assert_non_null(moe_linear);
+    for (int m = 1; m <= 300; m++) {
+        mm3_linear op = { .m = m, .n = 20, .k = 64, .n_segments = 1, .segment = { w } };
+        mm3_moe_linear moe_op = { .m = m, .top_k = 1, .n = 20, .k = 64, .n_expert = 1, .n_segments = 1, .weights = &w };
+        assert_null(linear->refuses(&device, &op, &linear->tactics[0]));
+        assert_null(moe_linear->refuses(&device, &moe_op, &moe_linear->tactics[0]));
+    }
+}
+
 static void descriptors(void **state)
 {
     const mm3_op_info *info = mm3_op_info_of(MM3_OP_LINEAR);
@@ -415,6 +433,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(descriptors),
+        cmocka_unit_test(the_first_tactic_of_amx_takes_any_rows),
         cmocka_unit_test(mx_w8a8),
         cmocka_unit_test(mx_w8a16),
         cmocka_unit_test(bf16),
